@@ -1,0 +1,1 @@
+"""Experiments: what is measured, summarised and drawn. Needs the extra ``pesky[lab]``."""

@@ -1,0 +1,140 @@
+"""The arithmetic of "No More Pesky Learning Rates" (Schaul, Zhang and LeCun, ICML 2013).
+
+Algorithm 1, for one parameter, one sample after another::
+
+    g   <- (1 - 1/tau) g + 1/tau gradient         average
+    v   <- (1 - 1/tau) v + 1/tau gradient^2       average
+    h   <- (1 - 1/tau) h + 1/tau |curvature|      average
+    eta <- g^2 / (h v)                            learning_rate
+    tau <- (1 - g^2 / v) tau + 1                  next_memory
+    theta <- theta - eta gradient
+
+`element_update` is this loop's body; everything around it in this package is plumbing.
+Block-wise and global rates use the same functions on sums over the block: the squared length of g
+for g^2, an average of the gradient's squared length (the paper's l) for v, and the largest h of the
+block (h+) for h.
+
+Every function takes floats, NumPy arrays or torch tensors, and Numba compiles it. Two habits follow.
+There are no branches: a comparison is a 0 or a 1 to multiply with. And there are no literals in the
+arithmetic: Numba would turn float32 into float64 at the first `1.0`, while adding `True` adds one
+in whatever type the argument has.
+"""
+
+from typing import Any, TypeAlias
+
+__all__ = [
+    "average",
+    "element_update",
+    "ideal_global_rate",
+    "ideal_moments",
+    "ideal_rate",
+    "initial_samples",
+    "is_finite_power",
+    "learning_rate",
+    "next_memory",
+    "noise_ratio",
+    "slow_start_factor",
+]
+
+Number: TypeAlias = Any  # a float, a NumPy array or a torch tensor; results have the same type
+
+START_MEMORY = 2.0  # tau before the first step, and its floor in `next_memory`
+INFINITY = float("inf")
+
+
+def average(mean: Number, sample: Number, memory: Number) -> Number:
+    """Move a running mean towards a sample: (1 - 1/tau) mean + 1/tau sample.
+
+    With memory 1, 2, 3, ... it is the arithmetic mean of the samples so far.
+    """
+    return mean + (sample - mean) / memory
+
+
+def noise_ratio(signal: Number, power: Number) -> Number:
+    """Share of the signal in a gradient's power, g^2 / v: 1 without noise, 0 at an optimum.
+
+    In exact arithmetic g^2 <= v; rounding can break that, so the larger of the two divides.
+    Where both are zero the ratio is zero: nothing is known, nothing moves.
+    """
+    power = (signal > power) * signal + (signal <= power) * power
+    return signal / (power + (power == 0))
+
+
+def learning_rate(ratio: Number, curvature: Number) -> Number:
+    """Return the rate eta* = ratio / h, and 0 on flat ground, where 1/h would be infinite.
+
+    Flat means that h^2 underflows: 1/h is finite for any other h.
+    """
+    flat = curvature * curvature == 0
+    return (ratio - flat * ratio) / (curvature + flat)
+
+
+def next_memory(memory: Number, ratio: Number) -> Number:  # memory: tau
+    """Return (1 - ratio) tau + 1: a longer memory in calm, a short one after a large step.
+
+    At tau = 1 every average equals its last sample, so ratio = 1 and tau would stay 1 for ever.
+    The part that is kept is therefore at least one sample long, which makes tau at least 2.
+    """
+    kept = memory - ratio * memory
+    return (kept >= True) * kept + (kept < True) + True
+
+
+def element_update(
+    gradient: Number,
+    curvature: Number,
+    mean_gradient: Number,  # g
+    mean_square: Number,  # v
+    mean_curvature: Number,  # h
+    memory: Number,  # tau
+) -> tuple[Number, Number, Number, Number, Number]:
+    """Take one sample into the averages (Algorithm 1); return the rate and the new g, v, h, tau."""
+    mean_gradient = average(mean_gradient, gradient, memory)
+    mean_square = average(mean_square, gradient * gradient, memory)
+    mean_curvature = average(mean_curvature, abs(curvature), memory)
+    ratio = noise_ratio(mean_gradient * mean_gradient, mean_square)
+    rate = learning_rate(ratio, mean_curvature)
+    return rate, mean_gradient, mean_square, mean_curvature, next_memory(memory, ratio)
+
+
+def is_finite_power(power: Number) -> Number:
+    """Whether a squared gradient (or a curvature) may enter the averages at all.
+
+    One that may not is best dropped with its whole sample: an average never forgets infinity.
+    """
+    return power < INFINITY
+
+
+def ideal_moments(distance: Number, curvature: Number, noise: Number) -> tuple[Number, Number]:
+    """E[gradient]^2 and E[gradient^2] on the noisy quadratic, which vSGD can only estimate.
+
+    `distance` is theta - theta*, `noise` the deviation sigma of the samples' own optima.
+    """
+    mean_gradient = curvature * distance
+    deviation = curvature * noise
+    signal = mean_gradient * mean_gradient
+    return signal, signal + deviation * deviation
+
+
+def ideal_rate(distance: Number, curvature: Number, noise: Number) -> Number:
+    """Return the oracle's rate of one parameter: 1/h distance^2 / (distance^2 + sigma^2)."""
+    signal, power = ideal_moments(distance, curvature, noise)
+    return learning_rate(noise_ratio(signal, power), curvature)
+
+
+def ideal_global_rate(signal: Number, power: Number, weighted_power: Number) -> Number:
+    """Return the oracle's common rate from sums over parameters of `ideal_moments` and of h E[grad^2].
+
+    The paper's sum h^2 distance^2 / sum h^3 (distance^2 + sigma^2), split into noise ratio and
+    curvature: a mean of the h_i weighted by power, hence never above h+.
+    """
+    return learning_rate(noise_ratio(signal, power), weighted_power / (power + (power == 0)))
+
+
+def slow_start_factor(dimension: int) -> float:
+    """Return C = d/10, by which the first v (or l) and h are overestimated; never an underestimate."""
+    return max(1.0, dimension / 10)
+
+
+def initial_samples(training_samples: int) -> int:
+    """Return n_0, the samples averaged before the first step: a thousandth of the data, at least one."""
+    return max(1, training_samples // 1000)
