@@ -23,6 +23,7 @@ in whatever type the argument has.
 from typing import Any, TypeAlias
 
 __all__ = [
+    "at_least",
     "average",
     "element_update",
     "ideal_global_rate",
@@ -69,6 +70,13 @@ def learning_rate(ratio: Number, curvature: Number) -> Number:
     return (ratio - flat * ratio) / (curvature + flat)
 
 
+def at_least(curvature: Number, floor: Number | None) -> Number:
+    """Return h with its optional lower bound, the paper's epsilon; None leaves it alone."""
+    if floor is None:
+        return curvature
+    return (curvature >= floor) * curvature + (curvature < floor) * floor
+
+
 def next_memory(memory: Number, ratio: Number) -> Number:  # memory: tau
     """Return (1 - ratio) tau + 1: a longer memory in calm, a short one after a large step.
 
@@ -86,13 +94,14 @@ def element_update(
     mean_square: Number,  # v
     mean_curvature: Number,  # h
     memory: Number,  # tau
+    curvature_floor: Number | None = None,
 ) -> tuple[Number, Number, Number, Number, Number]:
     """Take one sample into the averages (Algorithm 1); return the rate and the new g, v, h, tau."""
     mean_gradient = average(mean_gradient, gradient, memory)
     mean_square = average(mean_square, gradient * gradient, memory)
     mean_curvature = average(mean_curvature, abs(curvature), memory)
     ratio = noise_ratio(mean_gradient * mean_gradient, mean_square)
-    rate = learning_rate(ratio, mean_curvature)
+    rate = learning_rate(ratio, at_least(mean_curvature, curvature_floor))
     return rate, mean_gradient, mean_square, mean_curvature, next_memory(memory, ratio)
 
 

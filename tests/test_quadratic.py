@@ -225,6 +225,14 @@ def test_a_fixed_rate_that_diverges_is_counted_and_stays_finite():
     assert np.all(np.isfinite(trace.position))
 
 
+@pytest.mark.parametrize("granularity", ["element", "global"])
+def test_a_floor_slows_flat_directions_down(granularity):
+    problem = NoisyQuadratic(curvature=0.01)
+    free = simulate(problem, VSGD(granularity), steps=1, runs=5)
+    bounded = simulate(problem, VSGD(granularity, curvature_floor=0.1), steps=1, runs=5)
+    np.testing.assert_allclose(bounded.rate, free.rate / 10)
+
+
 def test_schedules_are_what_their_names_say():
     problem = NoisyQuadratic()
     rates = {
@@ -278,6 +286,7 @@ def test_methods_with_the_same_seed_meet_the_same_samples():
         (lambda: VSGD(curvature="guessed"), ["curvature", "guessed"]),
         (lambda: VSGD(initial_samples=0), ["initial_samples", "0"]),
         (lambda: VSGD(slow_start=0.5), ["slow_start", "0.5"]),
+        (lambda: VSGD(curvature_floor=0.0), ["curvature_floor", "0"]),
         (lambda: simulate(NoisyQuadratic(), VSGD("block", blocks=(2,))), ["blocks", "(2,)", "1"]),
         (lambda: simulate(NoisyQuadratic(), SGD(1.0), steps=0), ["steps", "0"]),
         (lambda: simulate(NoisyQuadratic(), SGD(1.0), runs=True), ["runs", "True"]),

@@ -20,6 +20,7 @@ ARITHMETIC = {
     "average": 3,
     "noise_ratio": 2,
     "learning_rate": 2,
+    "at_least": 2,
     "next_memory": 2,
     "element_update": 6,
     "is_finite_power": 1,
@@ -69,9 +70,12 @@ def test_float32_in_float32_out(name, compiled):
     tensors = [torch.full((3,), 0.5)] * count
     dtype = torch.bool if name == "is_finite_power" else torch.float32
     assert {part.dtype for part in as_tuple(getattr(rule, name)(*tensors))} == {dtype}
-    signature = (numba.float32,) * count
-    compiled[name].compile(signature)
-    returned = compiled[name].overloads[signature].signature.return_type
+    compiled[name](*[np.float32(0.5)] * count)
+    (returned,) = {
+        signature.return_type
+        for signature in compiled[name].nopython_signatures
+        if signature.args[:count] == (numba.float32,) * count
+    }
     kinds = set(returned.types) if isinstance(returned, numba.types.BaseTuple) else {returned}
     assert kinds == {numba.boolean if name == "is_finite_power" else numba.float32}
 
@@ -114,6 +118,16 @@ def test_nothing_moves_where_nothing_is_known():
     assert rule.learning_rate(1.0, 0.0) == 0
     assert rule.learning_rate(1.0, 5e-324) == 0
     assert rule.learning_rate(0.5, 0.25) == 2
+
+
+def test_a_floor_bounds_the_curvature_and_none_leaves_it():
+    assert [rule.at_least(h, 0.5) for h in (0.0, 0.2, 0.5, 3.0)] == [0.5, 0.5, 0.5, 3.0]
+    assert rule.at_least(0.2, None) == 0.2
+    bounded = rule.element_update(1.0, 0.001, 1.0, 1.0, 0.001, 5.0, 0.1)
+    free = rule.element_update(1.0, 0.001, 1.0, 1.0, 0.001, 5.0)
+    assert bounded[0] == pytest.approx(10.0)
+    assert free[0] == pytest.approx(1000.0)
+    assert bounded[1:] == free[1:]
 
 
 def test_memory_follows_the_paper_above_its_floor_and_never_sticks_at_one():

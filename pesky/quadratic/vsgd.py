@@ -23,7 +23,8 @@ class VSGD:
     `blocks` are the sizes of consecutive blocks of parameters, for granularity block only. The first
     `initial_samples` gradients are averaged before the first step. `slow_start` is the paper's C,
     which the toy problems do not need. A "known" curvature is the landscape's; an "estimated" one is
-    the running average of the samples' curvatures, overestimated by `slow_start` at first.
+    the running average of the samples' curvatures, overestimated by `slow_start` at first. The rates
+    treat a curvature below `curvature_floor` as equal to it.
     """
 
     granularity: Granularity = "element"
@@ -31,6 +32,7 @@ class VSGD:
     curvature: Literal["known", "estimated"] = "known"
     initial_samples: int = 10
     slow_start: float = 1.0
+    curvature_floor: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
@@ -49,6 +51,8 @@ class VSGD:
             raise InputError(f"curvature must be 'known' or 'estimated'; got {self.curvature!r}")
         check_count("initial_samples", self.initial_samples)
         check_number("slow_start", self.slow_start, least=1)
+        if self.curvature_floor is not None:
+            check_number("curvature_floor", self.curvature_floor, above=0)
 
     @property
     def name(self) -> str:
@@ -132,7 +136,7 @@ class _Adaptive:
         if self.method.curvature == "known":
             old = old._replace(mean_curvature=curvature)
         if self.method.granularity == "element":
-            rate, *updated = rule.element_update(gradient, curvature, *old)
+            rate, *updated = rule.element_update(gradient, curvature, *old, self.method.curvature_floor)
             new = _Statistics(*updated)
         else:
             rate, new = self._block_update(gradient, curvature, old)
@@ -148,6 +152,7 @@ class _Adaptive:
         power = rule.average(old.power, self.blocks.total(gradient * gradient), old.memory)
         mean_curvature = rule.average(old.mean_curvature, curvature, memory)
         ratio = rule.noise_ratio(self.blocks.total(mean_gradient * mean_gradient), power)
-        rate = rule.learning_rate(ratio, self.blocks.largest(mean_curvature))
+        largest = rule.at_least(self.blocks.largest(mean_curvature), self.method.curvature_floor)
+        rate = rule.learning_rate(ratio, largest)
         new_memory = rule.next_memory(old.memory, ratio)
         return rate, _Statistics(mean_gradient, power, mean_curvature, new_memory)
