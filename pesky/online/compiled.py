@@ -1,0 +1,84 @@
+"""How the engine's functions are compiled, and how compiled code is kept between processes.
+
+Numba's cache on disk looks at the file of the cached function only. An edit of the rule, which every
+kernel calls, would go unnoticed; here the stamp is a digest of all sources the kernels are made of.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    InTreeCacheLocator,
+    UserProvidedCacheLocator,
+    UserWideCacheLocator,
+)
+from numba.extending import register_jitable
+
+from pesky import rule
+
+__all__ = ["OPTIONS", "compiled", "kernel"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Reciprocals may be shared and products fused with sums: faster, and the last digit may differ.
+# Nothing here lets the compiler assume that numbers are finite.
+_ARITHMETIC = {"arcp", "contract", "nsz"}
+# Sums may be taken in any order, or they would not be vectorised.
+_SUMS = {*_ARITHMETIC, "reassoc"}
+# With Python's own error model a check for zero division stops vectorisation.
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": _SUMS, "forceinline": True}
+
+for _function in (vars(rule)[name] for name in rule.__all__):
+    register_jitable(**{**OPTIONS, "fastmath": _ARITHMETIC})(_function)
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function that kernels call."""
+    return numba.njit(**OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function that Python calls: without the interpreter lock, and kept on disk."""
+    dispatcher = numba.njit(nogil=True, **OPTIONS)(function)
+    dispatcher._cache = _PackageCache(function)
+    return dispatcher  # type: ignore[no-any-return]
+
+
+@cache
+def _digest_of_sources() -> str:
+    folder = Path(__file__).parent
+    digest = hashlib.sha256()
+    for source in (Path(rule.__file__), *sorted(folder.rglob("*.py"))):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+class _PackageStamp:
+    def get_source_stamp(self) -> str:
+        return _digest_of_sources()
+
+
+class _Provided(_PackageStamp, UserProvidedCacheLocator):  # type: ignore[misc]
+    pass
+
+
+class _InTree(_PackageStamp, InTreeCacheLocator):  # type: ignore[misc]
+    pass
+
+
+class _UserWide(_PackageStamp, UserWideCacheLocator):  # type: ignore[misc]
+    pass
+
+
+class _PackageCacheImplementation(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = [_Provided, _InTree, _UserWide]  # noqa: RUF012 (Numba's own name and type)
+
+
+class _PackageCache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _PackageCacheImplementation

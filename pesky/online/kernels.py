@@ -1,0 +1,109 @@
+"""The two loops that Python starts: look at the initial samples, and train."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pesky import rule
+from pesky.online.blocks import apply, block_of, collect, conclude, observe, prepare
+from pesky.online.compiled import compiled, kernel
+from pesky.online.passes import (
+    Floats,
+    Integers,
+    Shape,
+    Work,
+    backward,
+    forward,
+    head,
+    largest_powers,
+)
+
+__all__ = ["LOSS_MEMORY", "Samples", "look", "train"]
+
+LOSS_MEMORY = 1000.0  # samples over which the watch for an exploding loss averages
+
+
+class Samples(NamedTuple):
+    """Inputs with their labels (cross-entropy) or targets (squared error); the other has no rows."""
+
+    inputs: Floats
+    labels: Integers
+    targets: Floats
+
+
+@compiled
+def _gradients(
+    shape: Shape, theta: Floats, work: Work, samples: Samples, index: int, with_curvature: bool
+) -> float:
+    """Fill `work` for one sample and return its loss."""
+    work.output[: shape.sizes[0]] = samples.inputs[index]
+    forward(shape, theta, work)
+    if samples.labels.size > 0:
+        loss = head(shape, work, samples.labels[index], samples.targets[0])
+    else:
+        loss = head(shape, work, 0, samples.targets[index])
+    backward(shape, theta, work, with_curvature)
+    return loss
+
+
+@kernel
+def look(
+    shape: Shape, theta: Floats, work: Work, state: Any, samples: Samples, order: Integers, factor: Any
+) -> tuple[float, int]:
+    """Average the samples in `order` without moving; return their total loss and how many counted.
+
+    A sample counts unless a square times `factor` is not finite.
+    """
+    total, count = 0.0, 0
+    for n in range(order.size):
+        loss = _gradients(shape, theta, work, samples, order[n], True)
+        power, bend = largest_powers(shape, work, True)
+        usable = rule.is_finite_power(factor * power) and rule.is_finite_power(factor * bend)
+        if usable and np.isfinite(loss):
+            count += 1
+            total += loss
+            for index in range(2 * shape.sizes.size - 2):
+                observe(state, block_of(shape, theta, work, index, True), count)
+    return total, count
+
+
+@kernel
+def train(
+    shape: Shape,
+    theta: Floats,
+    work: Work,
+    state: Any,
+    samples: Samples,
+    order: Integers,
+    step: int,
+    curvature_every: int,
+    watch: Any,
+    limit: float,
+) -> tuple[float, int, int, bool]:
+    """Learn from the samples in `order`, one at a time.
+
+    `step` is the number of samples seen before. `watch` holds one running average of the loss; above
+    `limit`, or at a loss that is not finite, training stops before the parameters take any harm.
+    Returns the total loss, how many samples were seen, how many of them were rejected, and
+    whether it diverged at the last of them.
+    """
+    total, rejected = 0.0, 0
+    blocks = 2 * shape.sizes.size - 2
+    for n in range(order.size):
+        fresh = (step + n) % curvature_every == 0
+        loss = _gradients(shape, theta, work, samples, order[n], fresh)
+        watch[0] += (loss - watch[0]) / LOSS_MEMORY
+        if not watch[0] <= limit:
+            return total, n + 1, rejected, True
+        total += loss
+        power, bend = largest_powers(shape, work, fresh)
+        if not (rule.is_finite_power(power) and rule.is_finite_power(bend)):
+            rejected += 1
+            continue
+        prepare(state, shape, theta, work)
+        for index in range(blocks):
+            collect(state, block_of(shape, theta, work, index, fresh))
+        conclude(state)
+        for index in range(blocks):
+            apply(state, block_of(shape, theta, work, index, fresh))
+    return total, order.size, rejected, False

@@ -1,0 +1,238 @@
+"""One network learning by one method, sample after sample, for as long as samples come."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pesky.errors import InputError, check_count
+from pesky.online import methods, passes
+from pesky.online.archive import read_arrays, write_arrays
+from pesky.online.kernels import Samples, look, train
+from pesky.online.methods import Beginning, Method
+from pesky.online.network import Network
+from pesky.online.passes import Floats, Integers, Work
+from pesky.online.trace import Trace, next_traced_step
+
+__all__ = ["STREAM_INITIAL_SAMPLES", "Learner", "samples_of"]
+
+STREAM_INITIAL_SAMPLES = 10
+EXPLODED = 1e6  # a running loss so many times the first one will not come back
+_FORMAT = 1  # of checkpoint files; raised when their content changes
+_UPDATES_AT_ONCE = 200_000_000  # parameters updated in one call, a fraction of a second
+
+
+class Learner:
+    """Learns from a stream: data arrives in pieces of any size, and the state lives on.
+
+    The first samples (10, or the method's own `initial_samples`) are kept until they are complete: the
+    adaptive methods average them before the first step, and their loss is what "exploding" is measured
+    against. Then they are learnt from like all others. How the stream is cut into pieces makes no difference.
+
+    >>> import numpy as np
+    >>> from pesky.online import VSGD, Learner, Network
+    >>> rng = np.random.default_rng(0)
+    >>> learner = Learner(Network([2, 2]), VSGD())
+    >>> for _ in range(100):
+    ...     X = rng.normal(size=(20, 2))
+    ...     _ = learner.learn(X, (X[:, 0] > X[:, 1]).astype(int))
+    >>> learner.steps, learner.network.predict([[1.0, -1.0], [-1.0, 1.0]]).tolist()
+    (2000, [1, 0])
+    """
+
+    def __init__(self, network: Network, method: Method) -> None:
+        """Prepare; nothing is learnt yet."""
+        if not isinstance(network, Network):
+            raise InputError(f"network must be a Network; got {network!r}")
+        if not isinstance(method, Method):
+            raise InputError(f"method must be one of pesky.online's methods; got {method!r}")
+        self.network = network
+        self.method = method
+        self.beginning = Beginning(network.parameters, network.blocks)
+        self.state = method.begin(self.beginning)
+        self.work = Work.of_size(sum(network.sizes))
+        self.trace = Trace()
+        self.steps = 0  # samples seen
+        self.rejected = 0  # of them, because a squared gradient or a curvature was not finite
+        self.diverged_at: int | None = None  # the step that stopped it
+        self._started = False
+        self._waiting: list[tuple[Floats, NDArray[Any]]] = []
+        self._watch = np.zeros(1)
+        self._limit = np.inf
+        self._loss_since_note = [0.0, 0]
+
+    def learn(self, X: ArrayLike, y: ArrayLike | None = None) -> "Learner":
+        """Learn from a piece of the stream, in order; return the learner itself."""
+        inputs = self.network.check_inputs(X)
+        targets = self.network.check_targets(inputs, y)
+        if not self._started:
+            self._waiting.append((inputs.copy(), targets.copy()))
+            needed = getattr(self.method, "initial_samples", None) or STREAM_INITIAL_SAMPLES
+            if sum(len(piece) for piece, _ in self._waiting) < needed:
+                return self
+            inputs = np.concatenate([piece for piece, _ in self._waiting])
+            targets = np.concatenate([piece for _, piece in self._waiting])
+            self._waiting = []
+            self.start(samples_of(inputs, targets), np.arange(needed))
+        self.advance(samples_of(inputs, targets), np.arange(len(inputs)))
+        return self
+
+    def start(self, samples: Samples, initial: Integers) -> None:
+        """Average the `initial` samples without moving."""
+        factor = np.float32(self.method.initial_factor(self.beginning))
+        shape, theta = self.network.shape, self.network.theta
+        with _say_if_compiling():
+            look(shape, theta, self.work, self.state, samples, initial[:0], factor)
+            self._train(samples, initial[:0])
+        total, count = look(shape, theta, self.work, self.state, samples, initial, factor)
+        self.method.end_look(self.state, self.beginning, count)
+        first_loss = total / max(count, 1)
+        self._watch[0] = first_loss
+        self._limit = EXPLODED * max(first_loss, 1.0)
+        self._started = True
+
+    def advance(self, samples: Samples, order: Integers) -> tuple[float, int]:
+        """Learn from the samples in `order`; return their total loss and how many were seen.
+
+        Sees fewer than asked only if the loss diverges. Afterwards nothing is learnt any more.
+        """
+        total, done = 0.0, 0
+        while done < len(order) and self.diverged_at is None:
+            note_at = next_traced_step(self.steps)
+            size = min(len(order) - done, note_at - self.steps, self._chunk())
+            loss, seen = self._advance_chunk(samples, order[done : done + size])
+            total += loss
+            done += seen
+            if self.steps == note_at or self.diverged_at is not None:
+                self._note()
+        return total, done
+
+    def _chunk(self) -> int:
+        return max(1, min(5000, _UPDATES_AT_ONCE // self.network.parameters))
+
+    def _advance_chunk(self, samples: Samples, order: Integers) -> tuple[float, int]:
+        before = self.network.theta.copy()
+        loss, seen, rejected, diverged = self._train(samples, order)
+        self.steps += seen
+        self.rejected += rejected
+        self._loss_since_note[0] += loss
+        self._loss_since_note[1] += seen
+        if not np.all(np.isfinite(self.network.theta)):
+            self.network.theta[:] = before
+            diverged = True
+        if diverged:
+            self.diverged_at = self.steps
+        return loss, seen
+
+    def _train(self, samples: Samples, order: Integers) -> tuple[float, int, int, bool]:
+        return train(
+            self.network.shape,
+            self.network.theta,
+            self.work,
+            self.state,
+            samples,
+            order,
+            self.steps,
+            self.method.curvature_every,
+            self._watch,
+            self._limit,
+        )
+
+    def _note(self) -> None:
+        total, count = self._loss_since_note
+        rates, memory = self.method.rates(self.state), self.method.memory(self.state)
+        self.trace.add(self.steps, rates, memory, total / max(count, 1))
+        self._loss_since_note = [0.0, 0]
+
+    @property
+    def bytes_used(self) -> int:
+        """Memory held: parameters, statistics and the units' scratch space."""
+        arrays = (*self.work, *self.state, self.network.theta)
+        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def save(self, path: str | Path, **extra: Any) -> None:
+        """Write everything to one ``.npz`` file, from which `load` goes on bit for bit."""
+        counters = {
+            "format": _FORMAT,
+            "network": self.network.settings(),
+            "method": {"class": type(self.method).__name__, **asdict(self.method)},  # type: ignore[call-overload]
+            "steps": self.steps,
+            "rejected": self.rejected,
+            "diverged_at": self.diverged_at,
+            "started": self._started,
+            "watch": float(self._watch[0]),
+            "limit": self._limit,
+            "loss_since_note": self._loss_since_note,
+            "extra": extra,
+        }
+        arrays = {"learner": np.array(json.dumps(counters)), "theta": self.network.theta}
+        arrays |= {f"state.{name}": array for name, array in _arrays_of(self.state).items()}
+        arrays |= {f"trace.{name}": array for name, array in self.trace.arrays().items()}
+        if self._waiting:
+            arrays["waiting.inputs"] = np.concatenate([piece for piece, _ in self._waiting])
+            arrays["waiting.targets"] = np.concatenate([piece for _, piece in self._waiting])
+        write_arrays(Path(path), arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Learner":
+        """Read what `save` wrote."""
+        return cls.load_with_extra(path)[0]
+
+    @classmethod
+    def load_with_extra(cls, path: str | Path) -> tuple["Learner", dict[str, Any]]:
+        """Read what `save` wrote, and what was given to it as `extra`."""
+        arrays = read_arrays(Path(path), ("learner", "theta"))
+        counters = json.loads(str(arrays["learner"]))
+        if counters["format"] != _FORMAT:
+            raise InputError(
+                f"{path} has format {counters['format']}, this version of pesky reads {_FORMAT}; "
+                "load it with the version that wrote it"
+            )
+        network = Network(**counters["network"])
+        network.set_parameters(arrays["theta"])
+        settings = counters["method"]
+        learner = cls(network, getattr(methods, settings.pop("class"))(**settings))
+        for name, array in _arrays_of(learner.state).items():
+            array[:] = arrays[f"state.{name}"]
+        names = ("step", "rate", "memory", "loss")
+        learner.trace = Trace.from_arrays({name: arrays[f"trace.{name}"] for name in names})
+        learner.steps, learner.rejected = counters["steps"], counters["rejected"]
+        learner.diverged_at = counters["diverged_at"]
+        learner._started = counters["started"]
+        learner._watch[0] = counters["watch"]
+        learner._limit = counters["limit"]
+        learner._loss_since_note = counters["loss_since_note"]
+        if "waiting.inputs" in arrays:
+            learner._waiting = [(arrays["waiting.inputs"], arrays["waiting.targets"])]
+        return learner, counters["extra"]
+
+
+def samples_of(inputs: Floats, targets: NDArray[Any]) -> Samples:
+    """Put checked inputs and targets into the form that kernels take."""
+    if targets.dtype == np.int64:
+        return Samples(inputs, targets, np.zeros((1, 1), np.float32))
+    return Samples(inputs, np.zeros(0, np.int64), targets)
+
+
+def _arrays_of(state: Any) -> dict[str, NDArray[Any]]:
+    return {name: value for name, value in state._asdict().items() if isinstance(value, np.ndarray)}
+
+
+@contextmanager
+def _say_if_compiling() -> Iterator[None]:
+    """Tell what the pause is, if there is one."""
+    message = "pesky: compiling the engine for this machine, once; a few seconds"
+    timer = threading.Timer(1.0, lambda: print(message, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,129 @@
+"""Almeida's rates from the agreement of successive gradients, in three readings."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pesky import rule
+from pesky.errors import InputError, check_number
+from pesky.online.blocks import collect, implements, observe
+from pesky.online.compiled import compiled
+from pesky.online.methods.amari import observe_square
+from pesky.online.methods.base import Beginning, Method
+from pesky.online.passes import Floats
+
+__all__ = ["Almeida"]
+
+_READINGS = {"product": 0, "printed": 1, "multiplicative": 2}
+_START_RATE = 1e-3  # of the multiplicative reading, whose eta0 is the strength of the adaptation
+
+
+class AlmeidaState(NamedTuple):
+    """`settings` are eta0, tau and the reading's number; the rest has one entry a parameter."""
+
+    settings: Floats
+    mean_square: Floats  # v
+    last_gradient: Floats
+    rate: Floats
+
+
+@implements(observe, AlmeidaState)
+def _observe(state: Any, block: Any, count: int) -> None:
+    observe_square(block, state.mean_square, count)
+
+
+@compiled
+def _row(
+    theta: Any,
+    mean: Any,
+    last: Any,
+    rate: Any,
+    column: Any,
+    pull: Any,
+    l2: Any,
+    eta0: Any,
+    memory: Any,
+    reading: int,
+) -> None:
+    zero = np.float32(0)
+    for i in range(theta.size):
+        gradient = pull * column[i] + l2 * theta[i]
+        mean[i] = rule.average(mean[i], gradient * gradient, memory)
+        strength = rule.learning_rate(eta0, mean[i]) * last[i]
+        if reading == 0:
+            rate[i] = max(zero, strength * gradient)
+        elif reading == 1:
+            rate[i] = max(zero, strength * theta[i])
+        else:
+            rate[i] = max(zero, rate[i] + rate[i] * strength * gradient)
+        last[i] = gradient
+        theta[i] -= rate[i] * gradient
+
+
+@implements(collect, AlmeidaState)
+def _collect(state: Any, block: Any) -> None:
+    columns = block.column.size
+    eta0, memory, reading = state.settings[0], state.settings[1], int(state.settings[2])
+    for j in range(block.row.size):
+        here = slice(j * columns, (j + 1) * columns)
+        there = slice(block.start + j * columns, block.start + (j + 1) * columns)
+        _row(
+            block.theta[here],
+            state.mean_square[there],
+            state.last_gradient[there],
+            state.rate[there],
+            block.column,
+            block.row[j],
+            block.l2,
+            eta0,
+            memory,
+            reading,
+        )
+
+
+@dataclass(frozen=True)
+class Almeida(Method):
+    """A rate for each parameter that is large while successive gradients agree.
+
+    `reading` says which of three published forms is meant, g(t) being a gradient, v a running average
+    of its square: "product" is max(0, eta0 g(t) g(t-1) / v); "printed" has theta(t) in the place of
+    g(t), as the paper prints it; "multiplicative" is eta(t-1) (1 + eta0 g(t) g(t-1) / v), from 0.001.
+
+    >>> from pesky.online import Almeida, Network, fit
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
+    >>> network = Network([1, 2])
+    >>> _ = fit(network, Almeida(0.05, tau=100), X, y, epochs=200)
+    >>> network.predict([[0.2], [2.9]]).tolist()
+    [0, 1]
+    """
+
+    eta0: float
+    tau: float
+    reading: Literal["product", "printed", "multiplicative"] = "product"
+
+    name = "almeida"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        check_number("eta0", self.eta0, above=0)
+        check_number("tau", self.tau, least=1)
+        if self.reading not in _READINGS:
+            raise InputError(f"reading must be one of {', '.join(_READINGS)}; got {self.reading!r}")
+
+    def begin(self, beginning: Beginning) -> AlmeidaState:
+        """Leave v to the initial samples; there is no last gradient yet, so the first step is zero."""
+        settings = np.array([self.eta0, self.tau, _READINGS[self.reading]], np.float32)
+        mean_square, last, rate = (np.zeros(beginning.parameters, np.float32) for _ in range(3))
+        if self.reading == "multiplicative":
+            rate += np.float32(_START_RATE)
+        return AlmeidaState(settings, mean_square, last, rate)
+
+    @property
+    def looks_first(self) -> bool:
+        """The first v is the initial samples' mean."""
+        return True
+
+    def rates(self, state: AlmeidaState) -> Floats:
+        """One a parameter."""
+        return state.rate

@@ -1,0 +1,280 @@
+"""vSGD, the paper's method: nothing needs setting."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pesky import rule
+from pesky.errors import InputError, check_count, check_number
+from pesky.online.blocks import apply, collect, conclude, implements, observe
+from pesky.online.compiled import compiled
+from pesky.online.methods.base import Beginning, Method, State, descend
+from pesky.online.passes import Floats, Integers
+
+__all__ = ["VSGD"]
+
+
+class ElementState(NamedTuple):
+    """vSGD-l: one entry a parameter."""
+
+    mean_gradient: Floats  # g
+    mean_square: Floats  # v
+    mean_curvature: Floats  # h
+    memory: Floats  # tau
+    floor: np.float32 | None
+
+
+class GroupState(NamedTuple):
+    """vSGD-b and -g: blocks that share a rate form a group."""
+
+    mean_gradient: Floats  # g, one a parameter
+    mean_curvature: Floats  # h, one a parameter
+    power: Floats  # l, from here on one a group
+    memory: Floats  # tau
+    rate: Floats
+    signal: Floats  # sum of g^2 of this step
+    square: Floats  # squared gradient of this step
+    largest: Floats  # h+ of this step
+    group: Integers  # the group of each block
+    floor: np.float32 | None
+
+
+@compiled
+def _element_row(
+    theta: Any,
+    g: Any,
+    v: Any,
+    h: Any,
+    tau: Any,
+    column: Any,
+    column_square: Any,
+    pull: Any,
+    bend: Any,
+    l2: Any,
+    fresh: bool,
+    floor: Any,
+) -> None:
+    if fresh:
+        for i in range(theta.size):
+            gradient = pull * column[i] + l2 * theta[i]
+            rate, g[i], v[i], h[i], tau[i] = rule.element_update(
+                gradient, bend * column_square[i] + l2, g[i], v[i], h[i], tau[i], floor
+            )
+            theta[i] -= rate * gradient
+    else:
+        # An average does not move towards itself: the curvature stays as it is.
+        for i in range(theta.size):
+            gradient = pull * column[i] + l2 * theta[i]
+            rate, g[i], v[i], h[i], tau[i] = rule.element_update(
+                gradient, h[i], g[i], v[i], h[i], tau[i], floor
+            )
+            theta[i] -= rate * gradient
+
+
+@implements(collect, ElementState)
+def _collect_elements(state: Any, block: Any) -> None:
+    columns = block.column.size
+    for j in range(block.row.size):
+        here = slice(block.start + j * columns, block.start + (j + 1) * columns)
+        _element_row(
+            block.theta[j * columns : (j + 1) * columns],
+            state.mean_gradient[here],
+            state.mean_square[here],
+            state.mean_curvature[here],
+            state.memory[here],
+            block.column,
+            block.column_square,
+            block.row[j],
+            block.row_curvature[j],
+            block.l2,
+            block.fresh,
+            state.floor,
+        )
+
+
+@compiled
+def _average_row(
+    theta: Any,
+    g: Any,
+    h: Any,
+    column: Any,
+    column_square: Any,
+    pull: Any,
+    bend: Any,
+    l2: Any,
+    memory: Any,
+) -> tuple[Any, Any, Any]:
+    """Take a row of the gradient into g and h; return its sums of g^2, of gradient^2, and its h+."""
+    signal, square, largest = np.float32(0), np.float32(0), np.float32(0)
+    for i in range(theta.size):
+        gradient = pull * column[i] + l2 * theta[i]
+        g[i] = rule.average(g[i], gradient, memory)
+        h[i] = rule.average(h[i], bend * column_square[i] + l2, memory)
+        signal += g[i] * g[i]
+        square += gradient * gradient
+        largest = max(largest, h[i])
+    return signal, square, largest
+
+
+@compiled
+def _average_block(state: Any, block: Any, memory: Any) -> tuple[Any, Any, Any]:
+    columns = block.column.size
+    signal, square, largest = np.float32(0), np.float32(0), np.float32(0)
+    for j in range(block.row.size):
+        here = slice(block.start + j * columns, block.start + (j + 1) * columns)
+        row_signal, row_square, row_largest = _average_row(
+            block.theta[j * columns : (j + 1) * columns],
+            state.mean_gradient[here],
+            state.mean_curvature[here],
+            block.column,
+            block.column_square,
+            block.row[j],
+            block.row_curvature[j],
+            block.l2,
+            memory,
+        )
+        signal += row_signal
+        square += row_square
+        largest = max(largest, row_largest)
+    return signal, square, largest
+
+
+@implements(collect, GroupState)
+def _collect_groups(state: Any, block: Any) -> None:
+    group = state.group[block.index]
+    signal, square, largest = _average_block(state, block, state.memory[group])
+    state.signal[group] += signal
+    state.square[group] += square
+    state.largest[group] = max(state.largest[group], largest)
+
+
+@implements(conclude, GroupState)
+def _conclude_groups(state: Any) -> None:
+    for group in range(state.memory.size):
+        memory = state.memory[group]
+        state.power[group] = rule.average(state.power[group], state.square[group], memory)
+        ratio = rule.noise_ratio(state.signal[group], state.power[group])
+        curvature = rule.at_least(state.largest[group], state.floor)
+        state.rate[group] = rule.learning_rate(ratio, curvature)
+        state.memory[group] = rule.next_memory(memory, ratio)
+        state.signal[group] = state.square[group] = state.largest[group] = np.float32(0)
+
+
+@implements(apply, GroupState)
+def _apply_groups(state: Any, block: Any) -> None:
+    descend(block, state.rate[state.group[block.index]])
+
+
+@implements(observe, ElementState)
+def _observe_elements(state: Any, block: Any, count: int) -> None:
+    columns = block.column.size
+    memory = np.float32(count)
+    _average_block(state, block, memory)
+    for j in range(block.row.size):
+        theta = block.theta[j * columns : (j + 1) * columns]
+        v = state.mean_square[block.start + j * columns : block.start + (j + 1) * columns]
+        for i in range(columns):
+            gradient = block.row[j] * block.column[i] + block.l2 * theta[i]
+            v[i] = rule.average(v[i], gradient * gradient, memory)
+
+
+@implements(observe, GroupState)
+def _observe_groups(state: Any, block: Any, count: int) -> None:
+    group = state.group[block.index]
+    memory = np.float32(count)
+    _, square, _ = _average_block(state, block, memory)
+    if block.index == 0 or state.group[block.index - 1] != group:
+        state.power[group] -= state.power[group] / memory
+    state.power[group] += square / memory
+
+
+@dataclass(frozen=True)
+class VSGD(Method):
+    """vSGD-l, -b, -g for granularity element, block, global; blocks are weights and biases of a layer.
+
+    What can be set, and need not be: `slow_start`, the factor C (d/10 where None);
+    `initial_samples`, how many samples are averaged before the first step (a thousandth of the data
+    where None, 10 in a stream); `curvature_every`, to run bbprop in one of so many updates only;
+    `curvature_floor`, a lower bound on the curvature; and `dialect`, how the paper's slow start is read.
+    "paper" reproduces its tables: C scales v and h, and the memory starts at 2. "literal"
+    scales v only, and the memory starts at the number of initial samples.
+
+    >>> from pesky.online import VSGD, Network, fit
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
+    >>> network = Network([1, 2])
+    >>> _ = fit(network, VSGD(), X, y, epochs=200)
+    >>> network.predict([[0.2], [2.9]]).tolist()
+    [0, 1]
+    """
+
+    granularity: Literal["element", "block", "global"] = "element"
+    slow_start: float | None = None
+    initial_samples: int | None = None
+    dialect: Literal["paper", "literal"] = "paper"
+    curvature_floor: float | None = None
+    curvature_every: int = 1
+
+    name = "vsgd"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense."""
+        if self.granularity not in ("element", "block", "global"):
+            raise InputError(
+                f"granularity must be 'element', 'block' or 'global'; got {self.granularity!r}"
+            )
+        if self.dialect not in ("paper", "literal"):
+            raise InputError(f"dialect must be 'paper' or 'literal'; got {self.dialect!r}")
+        if self.slow_start is not None:
+            check_number("slow_start", self.slow_start, least=1)
+        if self.initial_samples is not None:
+            check_count("initial_samples", self.initial_samples)
+        if self.curvature_floor is not None:
+            check_number("curvature_floor", self.curvature_floor, above=0)
+        check_count("curvature_every", self.curvature_every)
+
+    def begin(self, beginning: Beginning) -> State:
+        """Return averages that are yet to see the initial samples."""
+        floor = None if self.curvature_floor is None else np.float32(self.curvature_floor)
+        g, v, h = (np.zeros(beginning.parameters, np.float32) for _ in range(3))
+        if self.granularity == "element":
+            return ElementState(g, v, h, np.full_like(g, rule.START_MEMORY), floor)
+        together = self.granularity == "global"
+        group = np.zeros(beginning.blocks, np.int64) if together else np.arange(beginning.blocks)
+        size = 1 if together else beginning.blocks
+        power, rate, signal, square, largest = (np.zeros(size, np.float32) for _ in range(5))
+        memory = np.full_like(power, rule.START_MEMORY)
+        return GroupState(g, h, power, memory, rate, signal, square, largest, group, floor)
+
+    @property
+    def looks_first(self) -> bool:
+        """The first averages are the initial samples'."""
+        return True
+
+    def initial_factor(self, beginning: Beginning) -> float:
+        """Return C."""
+        if self.slow_start is not None:
+            return float(self.slow_start)
+        return rule.slow_start_factor(beginning.parameters)
+
+    def end_look(self, state: State, beginning: Beginning, samples: int) -> None:
+        """Overestimate, so that the first steps are small."""
+        factor = np.float32(self.initial_factor(beginning))
+        power = state.mean_square if self.granularity == "element" else state.power
+        power *= factor
+        if self.dialect == "paper":
+            state.mean_curvature[:] *= factor
+        else:
+            state.memory[:] = max(rule.START_MEMORY, samples)
+
+    def rates(self, state: State) -> Floats:
+        """One a parameter, one a block or one."""
+        if self.granularity != "element":
+            return np.asarray(state.rate)
+        ratio = rule.noise_ratio(state.mean_gradient * state.mean_gradient, state.mean_square)
+        curvature = rule.at_least(state.mean_curvature, state.floor)
+        return np.asarray(rule.learning_rate(ratio, curvature))
+
+    def memory(self, state: State) -> Floats:
+        """Return tau: one a parameter, one a block or one."""
+        return np.asarray(state.memory)
