@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core.caching import (
     CompileResultCacheImpl,
     FunctionCache,
@@ -22,7 +23,7 @@ from numba.extending import register_jitable
 
 from pesky import rule
 
-__all__ = ["OPTIONS", "compiled", "kernel"]
+__all__ = ["OPTIONS", "compiled", "kernel", "largest_of"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,6 +42,20 @@ for _function in (vars(rule)[name] for name in rule.__all__):
 def compiled(function: Function) -> Function:
     """Compile a function that kernels call."""
     return numba.njit(**OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+@compiled
+def largest_of(values: Any) -> Any:
+    """Return the largest of some non-negative float32.
+
+    These are ordered like their bits read as integers, and integers the compiler compares many at a
+    time; among floats it must look for NaN one by one.
+    """
+    bits = values.view(np.int32)
+    largest = np.int32(0)
+    for i in range(bits.size):
+        largest = max(largest, bits[i])
+    return np.int32(largest).view(np.float32)
 
 
 def kernel(function: Function) -> Function:

@@ -74,11 +74,11 @@ def fit(
 ) -> FitResult:
     """Train `network` in place, one sample at a time, a fresh permutation of the data every epoch.
 
-    Without `y` the targets are the inputs (an autoencoder). The order of the samples depends on `seed` only,
-    so it is the same for every method. `callback` is called after every epoch, and after every
+    Without `y` the targets are the inputs (an autoencoder). The order of the samples depends on `seed`
+    only, so it is the same for every method. `callback` is called after every epoch, and after every
     `every` samples if that is given; a True from it stops the run. With `checkpoint`, a path, the run
-    is saved as it goes, and a run that finds its own file there goes on from it, bit for bit. Ctrl-C stops
-    between two samples.
+    is saved as it goes, and a run that finds its own file there goes on from it, bit for bit. Ctrl-C
+    stops between two samples.
 
     >>> from pesky.online import VSGD, Network, fit
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]

@@ -17,6 +17,7 @@ from pesky.online.passes import (
     head,
     largest_powers,
 )
+from pesky.online.subnormals import flush_subnormals, restore_mode
 
 __all__ = ["LOSS_MEMORY", "Samples", "look", "train"]
 
@@ -55,6 +56,7 @@ def look(
     A sample counts unless a square times `factor` is not finite.
     """
     total, count = 0.0, 0
+    mode = flush_subnormals()
     for n in range(order.size):
         loss = _gradients(shape, theta, work, samples, order[n], True)
         power, bend = largest_powers(shape, work, True)
@@ -64,6 +66,7 @@ def look(
             total += loss
             for index in range(2 * shape.sizes.size - 2):
                 observe(state, block_of(shape, theta, work, index, True), count)
+    restore_mode(mode)
     return total, count
 
 
@@ -88,12 +91,14 @@ def train(
     whether it diverged at the last of them.
     """
     total, rejected = 0.0, 0
+    mode = flush_subnormals()
     blocks = 2 * shape.sizes.size - 2
     for n in range(order.size):
         fresh = (step + n) % curvature_every == 0
         loss = _gradients(shape, theta, work, samples, order[n], fresh)
         watch[0] += (loss - watch[0]) / LOSS_MEMORY
         if not watch[0] <= limit:
+            restore_mode(mode)
             return total, n + 1, rejected, True
         total += loss
         power, bend = largest_powers(shape, work, fresh)
@@ -106,4 +111,5 @@ def train(
         conclude(state)
         for index in range(blocks):
             apply(state, block_of(shape, theta, work, index, fresh))
+    restore_mode(mode)
     return total, order.size, rejected, False

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pesky.errors import InputError, check_count
-from pesky.online import methods, passes
+from pesky.errors import InputError
+from pesky.online import methods
 from pesky.online.archive import read_arrays, write_arrays
 from pesky.online.kernels import Samples, look, train
 from pesky.online.methods import Beginning, Method
@@ -34,7 +34,8 @@ class Learner:
 
     The first samples (10, or the method's own `initial_samples`) are kept until they are complete: the
     adaptive methods average them before the first step, and their loss is what "exploding" is measured
-    against. Then they are learnt from like all others. How the stream is cut into pieces makes no difference.
+    against. Then they are learnt from like all others. How the stream is cut into pieces makes no
+    difference.
 
     >>> import numpy as np
     >>> from pesky.online import VSGD, Learner, Network

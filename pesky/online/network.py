@@ -25,8 +25,8 @@ class Network:
 
     `sizes` are the units of each layer, input and output included: [784, 10] is softmax regression,
     [784, 120, 10] has a hidden layer. The loss is "cross-entropy" over a softmax of the outputs, or
-    "squared-error", 1/2 |output - target|^2. `l2` adds l2/2 |weights|^2, biases apart. Weights start uniform in
-    +-sqrt(6 / (inputs + outputs)) of their layer (Glorot and Bengio, 2010), biases at 0.
+    "squared-error", 1/2 |output - target|^2. `l2` adds l2/2 |weights|^2, biases apart. Weights start
+    uniform in +-sqrt(6 / (inputs + outputs)) of their layer (Glorot and Bengio, 2010), biases at 0.
 
     >>> network = Network([4, 3, 2], seed=1)
     >>> network.parameters
@@ -178,7 +178,9 @@ class Network:
 
     def _check_length(self, inputs: Floats, targets: NDArray[Any]) -> NDArray[Any]:
         if len(targets) != len(inputs):
-            raise InputError(f"y must have one entry a sample: X has {len(inputs)}, y has {len(targets)}")
+            raise InputError(
+                f"y must have one entry a sample: X has {len(inputs)}, y has {len(targets)}"
+            )
         return targets
 
     def settings(self) -> dict[str, Any]:

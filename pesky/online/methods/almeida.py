@@ -15,7 +15,8 @@ from pesky.online.passes import Floats
 
 __all__ = ["Almeida"]
 
-_READINGS = {"product": 0, "printed": 1, "multiplicative": 2}
+PRODUCT, PRINTED, MULTIPLICATIVE = 0, 1, 2
+_READINGS = {"product": PRODUCT, "printed": PRINTED, "multiplicative": MULTIPLICATIVE}
 _START_RATE = 1e-3  # of the multiplicative reading, whose eta0 is the strength of the adaptation
 
 
@@ -46,17 +47,13 @@ def _row(
     memory: Any,
     reading: int,
 ) -> None:
-    zero = np.float32(0)
     for i in range(theta.size):
         gradient = pull * column[i] + l2 * theta[i]
         mean[i] = rule.average(mean[i], gradient * gradient, memory)
-        strength = rule.learning_rate(eta0, mean[i]) * last[i]
-        if reading == 0:
-            rate[i] = max(zero, strength * gradient)
-        elif reading == 1:
-            rate[i] = max(zero, strength * theta[i])
-        else:
-            rate[i] = max(zero, rate[i] + rate[i] * strength * gradient)
+        agreement = rule.learning_rate(eta0, mean[i]) * last[i]
+        agreement *= theta[i] if reading == PRINTED else gradient
+        wanted = rate[i] + rate[i] * agreement if reading == MULTIPLICATIVE else agreement
+        rate[i] = (wanted > 0) * wanted
         last[i] = gradient
         theta[i] -= rate[i] * gradient
 

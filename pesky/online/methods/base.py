@@ -37,7 +37,7 @@ class Method(ABC):
         """Return by how much the initial averages will be overestimated."""
         return 1.0
 
-    def end_look(self, state: State, beginning: Beginning, samples: int) -> None:
+    def end_look(self, state: State, beginning: Beginning, samples: int) -> None:  # noqa: B027
         """Turn the plain averages of the initial samples into the starting state; so many counted."""
 
     @abstractmethod

@@ -122,7 +122,7 @@ def _conclude(state: Any) -> None:
     # The rate is the only number that can leave the range of float32 by itself; it stays in it.
     exponent = -state.settings[0] * state.agreement[0]
     rate = np.float64(state.rate[0]) * np.exp(min(max(np.float64(exponent), -80.0), 80.0))
-    state.rate[0] = min(max(rate, 1e-30), 1e30)
+    state.rate[0] = min(max(rate, 1e-15), 1e15)
 
 
 @dataclass(frozen=True)

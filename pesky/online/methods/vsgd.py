@@ -8,7 +8,7 @@ import numpy as np
 from pesky import rule
 from pesky.errors import InputError, check_count, check_number
 from pesky.online.blocks import apply, collect, conclude, implements, observe
-from pesky.online.compiled import compiled
+from pesky.online.compiled import compiled, largest_of
 from pesky.online.methods.base import Beginning, Method, State, descend
 from pesky.online.passes import Floats, Integers
 
@@ -106,15 +106,14 @@ def _average_row(
     memory: Any,
 ) -> tuple[Any, Any, Any]:
     """Take a row of the gradient into g and h; return its sums of g^2, of gradient^2, and its h+."""
-    signal, square, largest = np.float32(0), np.float32(0), np.float32(0)
+    signal, square = np.float32(0), np.float32(0)
     for i in range(theta.size):
         gradient = pull * column[i] + l2 * theta[i]
         g[i] = rule.average(g[i], gradient, memory)
         h[i] = rule.average(h[i], bend * column_square[i] + l2, memory)
         signal += g[i] * g[i]
         square += gradient * gradient
-        largest = max(largest, h[i])
-    return signal, square, largest
+    return signal, square, largest_of(h)
 
 
 @compiled
