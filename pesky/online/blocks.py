@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Block(NamedTuple):
     """A block's parameters and the factors of its gradient, for one sample."""
 
-    index: int
+    number: int
     start: int  # where the block starts among all parameters
     theta: Floats
     row: Floats
@@ -36,16 +36,16 @@ class Block(NamedTuple):
 
 
 @compiled
-def block_of(shape: Shape, theta: Floats, work: Work, index: int, fresh: bool) -> Block:
+def block_of(shape: Shape, theta: Floats, work: Work, number: int, fresh: bool) -> Block:
     """Block 2k holds the weights of layer k, block 2k + 1 its biases."""
-    k = index // 2
+    k = number // 2
     columns, rows = shape.sizes[k], shape.sizes[k + 1]
     above = slice(shape.unit_at[k + 1], shape.unit_at[k + 1] + rows)
-    if index % 2 == 0:
+    if number % 2 == 0:
         below = slice(shape.unit_at[k], shape.unit_at[k] + columns)
         start = shape.weight_at[k]
         return Block(
-            index,
+            number,
             start,
             theta[start : start + rows * columns],
             work.delta[above],
@@ -59,7 +59,7 @@ def block_of(shape: Shape, theta: Floats, work: Work, index: int, fresh: bool) -
         )
     start = shape.bias_at[k]
     return Block(
-        index,
+        number,
         start,
         theta[start : start + rows],
         work.one,

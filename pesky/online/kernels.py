@@ -64,8 +64,8 @@ def look(
         if usable and np.isfinite(loss):
             count += 1
             total += loss
-            for index in range(2 * shape.sizes.size - 2):
-                observe(state, block_of(shape, theta, work, index, True), count)
+            for number in range(2 * shape.sizes.size - 2):
+                observe(state, block_of(shape, theta, work, number, True), count)
     restore_mode(mode)
     return total, count
 
@@ -106,10 +106,10 @@ def train(
             rejected += 1
             continue
         prepare(state, shape, theta, work)
-        for index in range(blocks):
-            collect(state, block_of(shape, theta, work, index, fresh))
+        for number in range(blocks):
+            collect(state, block_of(shape, theta, work, number, fresh))
         conclude(state)
-        for index in range(blocks):
-            apply(state, block_of(shape, theta, work, index, fresh))
+        for number in range(blocks):
+            apply(state, block_of(shape, theta, work, number, fresh))
     restore_mode(mode)
     return total, order.size, rejected, False

@@ -49,7 +49,7 @@ class Work(NamedTuple):
     def of_size(cls, units: int) -> "Work":
         """Zeros for so many units."""
         per_unit = (np.zeros(units, np.float32) for _ in cls._fields[:-2])
-        return cls(*per_unit, np.ones(1, np.float32), np.zeros(1, np.float32))
+        return cls._make((*per_unit, np.ones(1, np.float32), np.zeros(1, np.float32)))
 
 
 @compiled

@@ -141,7 +141,7 @@ def _average_block(state: Any, block: Any, memory: Any) -> tuple[Any, Any, Any]:
 
 @implements(collect, GroupState)
 def _collect_groups(state: Any, block: Any) -> None:
-    group = state.group[block.index]
+    group = state.group[block.number]
     signal, square, largest = _average_block(state, block, state.memory[group])
     state.signal[group] += signal
     state.square[group] += square
@@ -162,7 +162,7 @@ def _conclude_groups(state: Any) -> None:
 
 @implements(apply, GroupState)
 def _apply_groups(state: Any, block: Any) -> None:
-    descend(block, state.rate[state.group[block.index]])
+    descend(block, state.rate[state.group[block.number]])
 
 
 @implements(observe, ElementState)
@@ -180,10 +180,10 @@ def _observe_elements(state: Any, block: Any, count: int) -> None:
 
 @implements(observe, GroupState)
 def _observe_groups(state: Any, block: Any, count: int) -> None:
-    group = state.group[block.index]
+    group = state.group[block.number]
     memory = np.float32(count)
     _, square, _ = _average_block(state, block, memory)
-    if block.index == 0 or state.group[block.index - 1] != group:
+    if block.number == 0 or state.group[block.number - 1] != group:
         state.power[group] -= state.power[group] / memory
     state.power[group] += square / memory
 
