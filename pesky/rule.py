@@ -9,17 +9,16 @@ Algorithm 1, for one parameter, one sample after another::
     tau <- (1 - g^2 / v) tau + 1                  next_memory
     theta <- theta - eta gradient
 
-`element_update` is this loop's body; everything around it in this package is plumbing.
-Block-wise and global rates use the same functions on sums over the block: the squared length of g
-for g^2, an average of the gradient's squared length (the paper's l) for v, and the largest h of the
-block (h+) for h.
+`element_update` is this loop's body; everything around it in this package is plumbing. Rates that
+are shared use the same functions on sums over a block: the squared length of g for g^2, an average of
+the gradient's squared length (the paper's l) for v, and the largest h of the block (h+) for h.
 
-Every function takes floats, NumPy arrays or torch tensors, and Numba compiles it. Two habits follow.
-There are no branches: a comparison is a 0 or a 1 to multiply with. And there are no literals in the
-arithmetic: Numba would turn float32 into float64 at the first `1.0`, while adding `True` adds one
-in whatever type the argument has.
+Every function takes floats, NumPy arrays or torch tensors, and Numba compiles it. So there are no
+branches: a comparison is a 0 or a 1 to multiply with. And there are no literals: Numba would turn
+float32 into float64 at the first `1.0`, while `True` adds one in whatever type the argument has.
 """
 
+from math import inf
 from typing import Any, TypeAlias
 
 __all__ = [
@@ -31,6 +30,7 @@ __all__ = [
     "ideal_rate",
     "initial_samples",
     "is_finite_power",
+    "larger",
     "learning_rate",
     "next_memory",
     "noise_ratio",
@@ -40,15 +40,16 @@ __all__ = [
 Number: TypeAlias = Any  # a float, a NumPy array or a torch tensor; results have the same type
 
 START_MEMORY = 2.0  # tau before the first step, and its floor in `next_memory`
-INFINITY = float("inf")
 
 
 def average(mean: Number, sample: Number, memory: Number) -> Number:
-    """Move a running mean towards a sample: (1 - 1/tau) mean + 1/tau sample.
-
-    With memory 1, 2, 3, ... it is the arithmetic mean of the samples so far.
-    """
+    """Return (1 - 1/tau) mean + 1/tau sample: with tau 1, 2, 3, ... the arithmetic mean so far."""
     return mean + (sample - mean) / memory
+
+
+def larger(one: Number, other: Number) -> Number:
+    """Return the larger of two numbers, neither of them NaN."""
+    return (one > other) * one + (one <= other) * other
 
 
 def noise_ratio(signal: Number, power: Number) -> Number:
@@ -57,15 +58,12 @@ def noise_ratio(signal: Number, power: Number) -> Number:
     In exact arithmetic g^2 <= v; rounding can break that, so the larger of the two divides.
     Where both are zero the ratio is zero: nothing is known, nothing moves.
     """
-    power = (signal > power) * signal + (signal <= power) * power
+    power = larger(signal, power)
     return signal / (power + (power == 0))
 
 
 def learning_rate(ratio: Number, curvature: Number) -> Number:
-    """Return the rate eta* = ratio / h, and 0 on flat ground, where 1/h would be infinite.
-
-    Flat means that h^2 underflows: 1/h is finite for any other h.
-    """
+    """Return eta* = ratio / h, and 0 where h^2 underflows: 1/h is finite for any other h."""
     flat = curvature * curvature == 0
     return (ratio - flat * ratio) / (curvature + flat)
 
@@ -74,17 +72,17 @@ def at_least(curvature: Number, floor: Number | None) -> Number:
     """Return h with its optional lower bound, the paper's epsilon; None leaves it alone."""
     if floor is None:
         return curvature
-    return (curvature >= floor) * curvature + (curvature < floor) * floor
+    return larger(curvature, floor)
 
 
 def next_memory(memory: Number, ratio: Number) -> Number:  # memory: tau
     """Return (1 - ratio) tau + 1: a longer memory in calm, a short one after a large step.
 
     At tau = 1 every average equals its last sample, so ratio = 1 and tau would stay 1 for ever.
-    The part that is kept is therefore at least one sample long, which makes tau at least 2.
+    What is kept of it is therefore at least one sample, which makes tau at least 2.
     """
-    kept = memory - ratio * memory
-    return (kept >= True) * kept + (kept < True) + True
+    one = memory - memory + True  # in the type of memory
+    return larger(memory - ratio * memory, one) + True
 
 
 def element_update(
@@ -110,7 +108,7 @@ def is_finite_power(power: Number) -> Number:
 
     One that may not is best dropped with its whole sample: an average never forgets infinity.
     """
-    return power < INFINITY
+    return power < inf
 
 
 def ideal_moments(distance: Number, curvature: Number, noise: Number) -> tuple[Number, Number]:

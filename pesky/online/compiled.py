@@ -19,7 +19,7 @@ from numba.core.caching import (
     UserProvidedCacheLocator,
     UserWideCacheLocator,
 )
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 
 from pesky import rule
 
@@ -35,8 +35,16 @@ _SUMS = {*_ARITHMETIC, "reassoc"}
 # With Python's own error model a check for zero division stops vectorisation.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": _SUMS, "forceinline": True}
 
-for _function in (vars(rule)[name] for name in rule.__all__):
-    register_jitable(**{**OPTIONS, "fastmath": _ARITHMETIC})(_function)
+_RULE_OPTIONS = {**OPTIONS, "fastmath": _ARITHMETIC}
+
+for _function in (vars(rule)[name] for name in rule.__all__ if name != "larger"):
+    register_jitable(**_RULE_OPTIONS)(_function)
+
+
+@overload(rule.larger, jit_options=_RULE_OPTIONS, strict=False)  # type: ignore[untyped-decorator]
+def _larger(one: Any, other: Any) -> Callable[..., Any]:
+    """Where branches are allowed, the processor has one instruction for it."""
+    return lambda one, other: one if one > other else other
 
 
 def compiled(function: Function) -> Function:

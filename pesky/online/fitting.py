@@ -71,6 +71,7 @@ def fit(
     every: int | None = None,
     progress: bool = False,
     checkpoint: str | Path | None = None,
+    stop: threading.Event | None = None,
 ) -> FitResult:
     """Train `network` in place, one sample at a time, a fresh permutation of the data every epoch.
 
@@ -78,7 +79,7 @@ def fit(
     only, so it is the same for every method. `callback` is called after every epoch, and after every
     `every` samples if that is given; a True from it stops the run. With `checkpoint`, a path, the run
     is saved as it goes, and a run that finds its own file there goes on from it, bit for bit. Ctrl-C
-    stops between two samples.
+    stops between two samples, and so does another thread that sets `stop`.
 
     >>> from pesky.online import VSGD, Network, fit
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
@@ -96,7 +97,7 @@ def fit(
     run = _Run(network, method, samples_of(inputs, targets), epochs, seed)
     if checkpoint is not None:
         run.resume_from(Path(checkpoint))
-    with _progress_bar(progress, run), _interruptible() as interrupted:
+    with _progress_bar(progress, run), _interruptible(stop or threading.Event()) as interrupted:
         return run.go(callback, every, interrupted)
 
 
@@ -214,9 +215,8 @@ def _digest(samples: Samples) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def _interruptible(event: threading.Event) -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into an event, so that no update is ever half done; a second one raises."""
-    event = threading.Event()
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield event

@@ -91,7 +91,7 @@ class Learner:
         shape, theta = self.network.shape, self.network.theta
         with _say_if_compiling():
             look(shape, theta, self.work, self.state, samples, initial[:0], factor)
-            self._train(samples, initial[:0])
+            self.train(samples, initial[:0])
         total, count = look(shape, theta, self.work, self.state, samples, initial, factor)
         self.method.end_look(self.state, self.beginning, count)
         first_loss = total / max(count, 1)
@@ -120,7 +120,7 @@ class Learner:
 
     def _advance_chunk(self, samples: Samples, order: Integers) -> tuple[float, int]:
         before = self.network.theta.copy()
-        loss, seen, rejected, diverged = self._train(samples, order)
+        loss, seen, rejected, diverged = self.train(samples, order)
         self.steps += seen
         self.rejected += rejected
         self._loss_since_note[0] += loss
@@ -132,7 +132,8 @@ class Learner:
             self.diverged_at = self.steps
         return loss, seen
 
-    def _train(self, samples: Samples, order: Integers) -> tuple[float, int, int, bool]:
+    def train(self, samples: Samples, order: Integers) -> tuple[float, int, int, bool]:
+        """Run the kernel alone: no counts, no trace. See `pesky.online.kernels.train`."""
         return train(
             self.network.shape,
             self.network.theta,
