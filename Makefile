@@ -16,15 +16,17 @@ help:
 	@echo "make format  let ruff mend what it can"
 	@echo "make clean   remove the virtual environment and all output"
 
-$(BIN)/python:
+# A stamp, because an attempt that fails half-way leaves a python without pip behind.
+$(VENV)/venv.stamp:
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
 
-$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 	@echo "installing pesky and what the demo needs into $(VENV) (once; a minute or two)"
 	$(INSTALL) --editable '.[lab]'
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 	@echo "installing pesky with everything its tests need into $(VENV) (once; a few minutes)"
 	$(INSTALL) --editable '.[torch,sklearn,lab,dev]'
 	@touch $@ $(VENV)/demo.stamp

@@ -2,14 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pesky
+from pesky.cli import run
+from pesky.lab.comparison import compare, summary
+from pesky.quadratic import SGD, VSGD, NoisyQuadratic
 
 FIGURES = {
     "idealised": [],
@@ -20,9 +25,26 @@ FIGURES = {
 SMALL = ["--runs", "10", "--steps", "30"]
 
 
-def pesky_command(*arguments, cwd=None):
+COMMAND = [sys.executable, "-m", "pesky"]
+BEYOND_FLOATS = "9" * 400
+
+
+def pesky_command(*arguments, cwd=None, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "pesky", *arguments], capture_output=True, text=True, cwd=cwd, check=False
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def in_shell(redirected):
+    """Run a shell line in which $PESKY is the command."""
+    environment = {**os.environ, "PESKY": " ".join(COMMAND), "PYTHONUNBUFFERED": ""}
+    return subprocess.run(
+        redirected, shell=True, capture_output=True, text=True, env=environment, check=False
     )
 
 
@@ -117,18 +139,39 @@ def test_a_diverging_rate_is_valid_json_too():
         (["figure", "nonsense"], ["nonsense"]),
         (["quadratic", "--nonsense"], ["--nonsense"]),
         (["quadratic", "--runs", "many"], ["--runs", "integer"]),
-        (["quadratic", "--runs", "0"], ["runs", "0"]),
-        (["quadratic", "--methods", "adam"], ["adam", "vsgd-l"]),
-        (["quadratic", "--methods", "sgd:0"], ["eta0", "0"]),
+        (["quadratic", "--runs", "0"], ["--runs", "0"]),
+        (["quadratic", "--runs", "9223372036854775807", "--steps", "1"], ["--runs", "memory"]),
+        (["quadratic", "--steps", "9" * 29], ["--steps", "9" * 29]),
+        (["quadratic", "--steps", BEYOND_FLOATS], ["--steps"]),
+        (["quadratic", "--seed", BEYOND_FLOATS], ["--seed"]),
+        (["quadratic", "--change-every", BEYOND_FLOATS], ["--change-every"]),
+        (["quadratic", "--curvature", BEYOND_FLOATS], ["--curvature"]),
+        (["quadratic", "--initial-samples", BEYOND_FLOATS], ["--initial-samples"]),
+        (["quadratic", "--methods", "adam"], ["--methods", "adam", "vsgd-l"]),
+        (["quadratic", "--methods", "sgd:0"], ["--methods", "sgd:0"]),
+        (["quadratic", "--methods", "sgd:1,sgd:1.0"], ["--methods", "SGD 1", "once"]),
+        (["quadratic", "--methods", "sgd:1", "--slow-start", "2"], ["--methods", "vsgd"]),
+        (["quadratic", "--blocks", "1"], ["--blocks", "vsgd-b"]),
+        (["quadratic", "--blocks", ""], ["--blocks"]),
+        (["quadratic", "--slow-start", "0"], ["--slow-start"]),
+        (["quadratic", "--out", ""], ["--out"]),
         (["quadratic", "--methods", "vsgd-b"], ["--blocks"]),
         (["quadratic", "--methods", "vsgd-b", "--blocks", "2,x"], ["--blocks", "2,x"]),
-        (["quadratic", "--methods", "vsgd-b", "--blocks", "2.5"], ["blocks", "2.5"]),
-        (["quadratic", "--curvature", "-1"], ["curvature", "-1"]),
+        (["quadratic", "--methods", "vsgd-b", "--blocks", "2.5"], ["--blocks", "2.5"]),
+        (["quadratic", "--methods", "vsgd-b", "--blocks", "2"], ["--blocks", "2"]),
+        (["quadratic", "--curvature", "-1"], ["--curvature", "-1"]),
         (["quadratic", "--curvature", "1,a"], ["--curvature", "1,a"]),
-        (["quadratic", "--jump", "1"], ["change_every"]),
+        (["quadratic", "--jump", "1"], ["--jump", "--change-every"]),
         (["quadratic", "--steps", "1000000", "--runs", "1000000"], ["memory"]),
-        (["figure", "nonstationary", "--jump", "-1"], ["jump", "-1"]),
-        (["figure", "idealised", "--samples", "1"], ["samples", "1"]),
+        (["figure", "nonstationary", "--jump", "-1"], ["--jump", "-1"]),
+        (["figure", "nonstationary", "--every", "9" * 20], ["--every"]),
+        (["figure", "nonstationary", "--jumps", "9" * 20], ["--jumps"]),
+        (["figure", "nonstationary", "--every", "9" * 18], ["--every", "--jumps", "steps"]),
+        (["figure", "idealised", "--samples", "1"], ["--samples", "1"]),
+        (["figure", "idealised", "--samples", "9" * 20], ["--samples"]),
+        (["figure", "idealised", "--samples", "1000000000"], ["--samples", "1000"]),
+        (["figure", "idealised", "--out", ""], ["--out"]),
+        (["figure", "bowl", "--ratio", "0"], ["--ratio", "0"]),
     ],
 )
 def test_what_a_user_gets_wrong_is_one_clear_line(arguments, words, tmp_path):
@@ -148,21 +191,142 @@ def test_a_folder_closed_to_everybody_is_one_clear_line():
     assert_one_clear_line(pesky_command("figure", "idealised", "--out", "/proc/pesky"), "--out")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_folder_is_one_clear_line(tmp_path):
-    locked = tmp_path / "locked"
-    locked.mkdir(mode=0o500)
-    assert_one_clear_line(pesky_command("figure", "idealised", "--out", str(locked)), "locked")
+def test_an_unwritable_folder_is_one_clear_line(tmp_path, monkeypatch, capsys):
+    # Root may write everywhere, so the system's answer is replaced.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert run(["figure", "idealised", "--out", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"pesky: --out {tmp_path} is not writable")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path):
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    result = subprocess.run(
-        [sys.executable, "-m", "pesky", "--version"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    result = pesky_command("--version", PYTHONPATH=str(tmp_path))
     assert_one_clear_line(result, "typer", "pesky[lab]")
+
+
+def test_an_interrupt_during_the_imports_is_one_clear_line(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    result = pesky_command("--version", PYTHONPATH=str(tmp_path))
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "pesky: interrupted\n")
+
+
+def test_an_interrupt_during_the_work_is_one_clear_line(tmp_path):
+    arguments = ["quadratic", "--steps", "1000000", "--runs", "2", "--out", str(tmp_path / "made")]
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "made").exists():  # made when the work begins
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate() == ("", "pesky: interrupted\n")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["quadratic", *SMALL, "--json"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_left_is_no_error_message(arguments, unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = subprocess.run(
+            [*COMMAND, *arguments],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("command", ["--version", "--help", "quadratic --runs 2 --steps 2"])
+def test_closed_streams_are_no_traceback(command):
+    result = in_shell(f"$PESKY {command} >&-")
+    assert (result.returncode, result.stderr) == (0, "")
+    result = in_shell(f"$PESKY {command} --nonsense 2>&-")
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_a_full_device_is_one_clear_line():
+    assert_one_clear_line(in_shell("$PESKY --version >/dev/full"), "space")
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[bold]é"])
+def test_paths_are_printed_as_they_are_or_escaped(name, tmp_path):
+    result = pesky_command("figure", "idealised", "--out", name, cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+    escaped = name.encode("ascii", "backslashreplace").decode()
+    assert f"wrote {escaped}/idealised.png, " in result.stdout
+
+
+def test_long_method_names_and_numbers_are_not_cut():
+    text = "sgd:0.123456789012345/(1+0.123456789012345t)"
+    result = pesky_command("quadratic", "--methods", text, *SMALL, COLUMNS="60")
+    assert "SGD 0.123456789012345/(1+0.123456789012345t)" in result.stdout
+    assert "…" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["figure", "quadratic", "--steps", "1", "--runs", "2"],
+        ["figure", "quadratic", "--start", "1e100", "--steps", "5", "--runs", "2"],
+        ["figure", "bowl", "--ratio", "1e100", "--steps", "30", "--runs", "2"],
+        ["figure", "bowl", "--ratio", "1e-300", "--steps", "1", "--runs", "1"],
+        ["figure", "nonstationary", "--jump", "1e300", "--every", "2", "--jumps", "1", "--runs", "2"],
+        ["quadratic", "--start", "1e154", "--steps", "2", "--runs", "2"],
+    ],
+)
+def test_no_library_warns(arguments, tmp_path):
+    result = pesky_command(*arguments, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_every_option_reaches_the_problem_and_the_methods():
+    result = pesky_command(
+        *("quadratic", "--methods", "vsgd-b,sgd:0.02", *SMALL, "--seed", "7", "--json"),
+        *("--curvature", "1,10,2", "--noise", "0.5,1,2", "--optimum", "1,2,3", "--start", "4,5,6"),
+        *("--change-every", "10", "--jump", "2", "--noise-factor", "3", "--curvature-factor", "0.25"),
+        *("--blocks", "1,2", "--estimate-curvature", "--slow-start", "2.5", "--initial-samples", "4"),
+    )
+    assert result.returncode == 0, result.stderr
+    numbers = json.loads(result.stdout)
+    parameters = {
+        "curvature": [1.0, 10.0, 2.0],
+        "noise": [0.5, 1.0, 2.0],
+        "optimum": [1.0, 2.0, 3.0],
+        "start": [4.0, 5.0, 6.0],
+        "change_every": 10,
+        "optimum_jump": 2.0,
+        "noise_factor": 3.0,
+        "curvature_factor": 0.25,
+    }
+    settings = {
+        "blocks": [1, 2],
+        "curvature": "estimated",
+        "slow_start": 2.5,
+        "initial_samples": 4,
+    }
+    assert numbers["problem"] == parameters
+    assert numbers["vsgd"] == settings
+    assert [numbers[key] for key in ("dimension", "steps", "runs", "seed")] == [3, 30, 10, 7]
+    methods = [VSGD("block", **settings), SGD(0.02)]
+    traces = compare(NoisyQuadratic(**parameters), methods, steps=30, runs=10, seed=7)
+    assert numbers["methods"] == summary(traces)
+
+
+def test_the_seed_of_a_figure_is_used_and_told(tmp_path):
+    arguments = ["figure", "quadratic", *FIGURES["quadratic"], "--json"]
+    results = [
+        json.loads(pesky_command(*arguments, "--seed", seed, cwd=tmp_path).stdout) for seed in "12"
+    ]
+    assert [result["seed"] for result in results] == [1, 2]
+    assert results[0]["methods"] != results[1]["methods"]

@@ -1,11 +1,15 @@
 """The claims that the first four figures make, from fresh seeds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from pesky.errors import InputError
+from pesky.lab.comparison import PAPER_METHODS, compare, summary
 from pesky.lab.figures import bowl, idealised, nonstationary, quadratic
 from pesky.lab.figures.nonstationary import steps_to_rise
-from pesky.quadratic import Trace
+from pesky.quadratic import NoisyQuadratic, Trace, simulation
 
 
 def by_name(picture, key):
@@ -32,6 +36,71 @@ def test_steps_to_rise_counts_from_the_jump():
     nothing = np.zeros(1)
     trace = Trace("vSGD-l", nothing, nothing, rate, nothing, nothing)
     np.testing.assert_array_equal(steps_to_rise(trace, every=3, factor=10.0), [[2.0], [np.inf]])
+
+
+def test_a_rate_of_zero_before_the_jump_does_not_rise():
+    rate = np.array([1.0, 0.0, 0.0, 5.0]).reshape(-1, 1, 1)
+    nothing = np.zeros(1)
+    trace = Trace("vSGD-l", nothing, nothing, rate, nothing, nothing)
+    np.testing.assert_array_equal(steps_to_rise(trace, every=2, factor=10.0), [[np.inf]])
+
+
+def test_the_summary_tells_loss_from_excess_loss_and_writes_none_for_what_is_not_finite():
+    excess = np.array([[1.0, 1.0, 1.0], [2.0, 3.0, 7.0]])
+    rate = np.array([0.1, 0.2, 0.6]).reshape(1, 3, 1)
+    rejected = np.array([1, 0, 2])
+    trace = Trace("a", excess, np.array([10.0, 20.0]), rate, np.zeros((2, 3, 1)), rejected)
+    assert summary([trace]) == [
+        {
+            "name": "a",
+            "final_median_excess_loss": 3.0,
+            "mean_excess_loss": 2.5,
+            "mean_loss": 17.5,
+            "final_median_rate": 0.2,
+            "rejected_samples": 3,
+        }
+    ]
+    (row,) = summary([replace(trace, excess_loss=np.full((2, 4), 1.7e308))])
+    assert row["mean_excess_loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: idealised.make(samples=1001), ["samples", "1000"]),
+        (lambda: nonstationary.make(jumps=1001), ["jumps", "1000"]),
+        (lambda: nonstationary.make(every=10**12), ["every", "1000000"]),
+        (lambda: bowl.make(ratio=0.0), ["ratio", "0"]),
+        (lambda: quadratic.make(start=-1e101), ["start", "1e+100"]),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(make, words):
+    with pytest.raises(InputError) as caught:
+        make()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_the_traces_of_all_methods_together_must_fit_into_memory(monkeypatch):
+    monkeypatch.setattr(simulation, "MOST_BYTES", 100_000)
+    assert len(compare(NoisyQuadratic(), PAPER_METHODS[:2], steps=100, runs=10, seed=0)) == 2
+    with pytest.raises(InputError, match=r"steps=100 and runs=10, times 6 .* memory"):
+        compare(NoisyQuadratic(), PAPER_METHODS, steps=100, runs=10, seed=0)
+
+
+def test_a_picture_that_fails_leaves_the_old_one_and_no_temporary(tmp_path, monkeypatch):
+    picture = idealised.make()
+    picture.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(path, **options):
+        path.write_bytes(b"half a picture")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(picture.figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        picture.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_bowl_vsgd_ends_nearest(fresh_seed):

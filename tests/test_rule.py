@@ -18,6 +18,7 @@ from pesky import rule
 # Each function with as many positive arguments as it takes.
 ARITHMETIC = {
     "average": 3,
+    "larger": 2,
     "noise_ratio": 2,
     "learning_rate": 2,
     "at_least": 2,
@@ -57,8 +58,10 @@ def test_floats_numpy_torch_and_numba_agree(name, compiled):
     on_numpy = np.array(as_tuple(function(*arguments)))
     on_torch = np.array([part.numpy() for part in as_tuple(function(*map(torch.tensor, arguments)))])
     in_numba = np.array([as_tuple(compiled[name](*column)) for column in arguments.T]).T
-    for other in (on_numpy, on_torch, in_numba):
+    for other in (on_numpy, on_torch):
         np.testing.assert_allclose(other, one_by_one, rtol=1e-15)
+    # Once pesky.online is imported, its options for compiling the rule let products fuse with sums.
+    np.testing.assert_allclose(in_numba, one_by_one, rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", ARITHMETIC)
@@ -128,6 +131,11 @@ def test_a_floor_bounds_the_curvature_and_none_leaves_it():
     assert bounded[0] == pytest.approx(10.0)
     assert free[0] == pytest.approx(1000.0)
     assert bounded[1:] == free[1:]
+
+
+def test_rounding_cannot_lift_the_ratio_above_one():
+    assert rule.noise_ratio(1.0, 0.5) == 1
+    assert rule.noise_ratio(0.5, 1.0) == 0.5
 
 
 def test_memory_follows_the_paper_above_its_floor_and_never_sticks_at_one():

@@ -1,20 +1,26 @@
 """``pesky figure NAME``: the paper's figures, one command each."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pesky.cli.output import AsJson, OutFolder, print_json, print_methods, ready_folder, screen
-from pesky.cli.output import write_text as write
+from pesky.cli.output import (
+    AsJson,
+    OutFolder,
+    print_json,
+    print_methods,
+    print_written,
+    ready_folder,
+    write_json,
+)
 from pesky.lab.figures import Picture, bowl, idealised, nonstationary, quadratic
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Draw a figure of the paper as PNG and SVG.")
 
-DEFAULT_FOLDER = Path("pesky-figures")
+DEFAULT_FOLDER = "pesky-figures"
 Runs = Annotated[int, typer.Option(help="Independent runs.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
 
@@ -22,7 +28,7 @@ Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
 def _deliver(picture: Picture, folder: Path, as_json: bool) -> None:
     files = picture.save(folder)
     numbers = folder / f"{picture.name}.json"
-    write(numbers, json.dumps(picture.numbers, indent=2, allow_nan=False) + "\n")
+    write_json(numbers, picture.numbers)
     paths = [str(path) for path in (*files, numbers)]
     if as_json:
         print_json({"figure": picture.name, **picture.numbers, "files": paths})
@@ -33,11 +39,11 @@ def _deliver(picture: Picture, folder: Path, as_json: bool) -> None:
     if rise is not None:
         steps = rise["median_steps"]
         said = "never before the next" if steps is None else f"{steps:g} steps after the"
-        screen.print(
+        print(
             f"vSGD's rate has risen tenfold {said} jump (median; it does so in "
             f"{rise['share_of_jumps_with_rise']:.0%} of all jumps)"
         )
-    screen.print("wrote " + ", ".join(paths), soft_wrap=True, highlight=False)
+    print_written(paths)
 
 
 @app.command("idealised")
@@ -84,13 +90,13 @@ def quadratic_command(
 def nonstationary_command(
     out: OutFolder = DEFAULT_FOLDER,
     as_json: AsJson = False,
-    jump: Annotated[float, typer.Option(help="Size of a jump, in sigma.")] = 3.0,
+    jump: Annotated[float, typer.Option(help="Size of a jump, up or down, in sigma.")] = 3.0,
     every: Annotated[int, typer.Option(help="Steps between jumps.")] = 300,
     jumps: Annotated[int, typer.Option(help="Number of jumps.")] = 5,
     runs: Runs = 1000,
     seed: Seed = 0,
 ) -> None:
-    """Figure 4: the optimum jumps every 300 steps."""
+    """Figure 4: the same while the optimum jumps, again and again."""
     folder = ready_folder(out)
     picture = nonstationary.make(jump=jump, every=every, jumps=jumps, runs=runs, seed=seed)
     _deliver(picture, folder, as_json)

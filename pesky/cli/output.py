@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,29 +11,40 @@ from rich.console import Console
 from rich.table import Table
 
 from pesky.errors import InputError
+from pesky.files import atomic_path
 
 __all__ = [
     "AsJson",
     "OutFolder",
     "print_json",
     "print_methods",
+    "print_written",
     "ready_folder",
-    "screen",
-    "write_text",
+    "write_json",
 ]
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON on standard output, nothing else.")
 ]
+# Text, not a Path: as a path, '' would be the current folder.
 OutFolder = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Folder for the files; made if missing.")
+    str, typer.Option("--out", metavar="DIR", help="Folder for the files; made if missing.")
 ]
 
-screen = Console()
+_HEADINGS = {
+    "final_median_excess_loss": "final excess\nloss (median)",
+    "mean_excess_loss": "excess loss (mean,\nwhole run)",
+    "final_median_rate": "final rate\n(median)",
+    "rejected_samples": "rejected\nsamples",
+}
+_ENDLESS = 10_000  # columns
 
 
-def ready_folder(folder: Path) -> Path:
-    """Make `folder` if need be and check that files can be written into it, before any work."""
+def ready_folder(name: str) -> Path:
+    """Make a folder if need be and check that files can be written into it, before any work."""
+    if not name:
+        raise InputError("--out must name a folder; got '': write . for the current one")
+    folder = Path(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -43,34 +54,36 @@ def ready_folder(folder: Path) -> Path:
     return folder
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is either whole or not there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _json_text(result: Mapping[str, Any]) -> str:
+    return json.dumps(result, indent=2, allow_nan=False)
+
+
+def write_json(path: Path, result: Mapping[str, Any]) -> None:
+    """Write one JSON object."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(_json_text(result) + "\n", encoding="utf-8")
 
 
 def print_json(result: Mapping[str, Any]) -> None:
     """Print one JSON object."""
-    print(json.dumps(result, indent=2, allow_nan=False))
+    print(_json_text(result))
+
+
+def print_written(paths: Iterable[str]) -> None:
+    """Say which files were written."""
+    print("wrote " + ", ".join(paths))
 
 
 def print_methods(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the table of `pesky.lab.comparison.summary`."""
     table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("method")
-    headings = {
-        "final_median_excess_loss": "final excess loss (median)",
-        "mean_excess_loss": "excess loss (mean, whole run)",
-        "final_median_rate": "final rate (median)",
-        "rejected_samples": "rejected samples",
-    }
-    for heading in headings.values():
-        table.add_column(heading, justify="right")
+    table.add_column("method", overflow="fold")
+    for heading in _HEADINGS.values():
+        table.add_column(heading, justify="right", min_width=len("1.234e-300"))
     for row in rows:
-        cells = ("infinite" if row[key] is None else f"{row[key]:.4g}" for key in headings)
+        cells = ("not finite" if row[key] is None else f"{row[key]:.4g}" for key in _HEADINGS)
         table.add_row(row["name"], *cells)
-    screen.print(table)
+    screen = Console()
+    if not screen.is_terminal:
+        screen.width = _ENDLESS  # names fold at the edge of a terminal; files and pipes have none
+    screen.print(table, crop=False)

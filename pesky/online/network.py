@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,7 +97,7 @@ class Network:
     def layers(self) -> list[tuple[Floats, Floats]]:
         """Weights (outputs x inputs) and biases of each layer, as views that can be written to."""
         pairs = []
-        for k, (inputs, outputs) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
+        for k, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             start, end = self.shape.weight_at[k], self.shape.bias_at[k]
             weights = self.theta[start:end].reshape(outputs, inputs)
             pairs.append((weights, self.theta[end : end + outputs]))

@@ -16,10 +16,14 @@ __all__ = ["SGD", "DrawGradient", "Method", "Oracle", "Stepper"]
 class Stepper(Protocol):
     """One method at work on all runs; made by `Method.begin`."""
 
-    def rates(self, landscape: Landscape, theta: Array, gradient: Array, usable: Booleans) -> Array:
-        """Return this step's rates, of any shape that broadcasts to (runs, parameters).
+    def rates(self, landscape: Landscape, theta: Array, gradient: Array) -> Array:
+        """Return this step's rates, of any shape that broadcasts to (runs, parameters)."""
+        ...
 
-        Runs that are not `usable` (a column of booleans) must keep their state.
+    def accept(self, accepted: Booleans) -> None:
+        """Learn from the sample that `rates` was given last, in the runs that could use it.
+
+        `accepted` is a column of booleans; the other runs dropped the sample.
         """
         ...
 
@@ -55,8 +59,8 @@ class SGD:
 
     def __post_init__(self) -> None:
         """Refuse rates that are not positive."""
-        check_number("eta0", self.eta0, above=0)
-        check_number("gamma", self.gamma, least=0)
+        object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0))
+        object.__setattr__(self, "gamma", check_number("gamma", self.gamma, least=0))
         if self.cooling not in ("none", "1/t"):
             raise InputError(f"cooling must be 'none' or '1/t'; got {self.cooling!r}")
         if self.cooling == "1/t" and self.gamma:
@@ -64,14 +68,19 @@ class SGD:
 
     @property
     def name(self) -> str:
-        """The schedule as a formula."""
+        """The schedule as a formula; different schedules have different names."""
+        rate = f"SGD {_all_digits(self.eta0)}"
         if self.cooling == "1/t":
-            return f"SGD {self.eta0:g}/t"
-        return f"SGD {self.eta0:g}" + (f"/(1+{self.gamma:g}t)" if self.gamma else "")
+            return f"{rate}/t"
+        return f"{rate}/(1+{_all_digits(self.gamma)}t)" if self.gamma else rate
 
     def begin(self, problem: NoisyQuadratic, runs: int, draw: DrawGradient) -> Stepper:
         """Start counting steps."""
         return _Schedule(self)
+
+
+def _all_digits(number: float) -> str:
+    return repr(number).removesuffix(".0")
 
 
 @dataclass
@@ -79,11 +88,15 @@ class _Schedule:
     method: SGD
     steps_taken: int = 0
 
-    def rates(self, landscape: Landscape, theta: Array, gradient: Array, usable: Booleans) -> Array:
+    def rates(self, landscape: Landscape, theta: Array, gradient: Array) -> Array:
         """Return the scheduled rate."""
-        time, self.steps_taken = self.steps_taken, self.steps_taken + 1
+        time = self.steps_taken
         slower = 1 + (time if self.method.cooling == "1/t" else self.method.gamma * time)
         return np.full((1, 1), self.method.eta0 / slower)
+
+    def accept(self, accepted: Booleans) -> None:
+        """Count the step, also where its sample was dropped: a schedule goes by the clock."""
+        self.steps_taken += 1
 
 
 @dataclass(frozen=True)
@@ -106,7 +119,7 @@ class Oracle:
         """Nothing to prepare."""
         return self
 
-    def rates(self, landscape: Landscape, theta: Array, gradient: Array, usable: Booleans) -> Array:
+    def rates(self, landscape: Landscape, theta: Array, gradient: Array) -> Array:
         """Return the rates that most decrease the expected loss."""
         curvature, distance = landscape.curvature, theta - landscape.optimum
         if self.granularity == "element":
@@ -114,3 +127,6 @@ class Oracle:
         signal, power = rule.ideal_moments(distance, curvature, landscape.noise)
         sums = (np.sum(part, axis=1, keepdims=True) for part in (signal, power, curvature * power))
         return np.asarray(rule.ideal_global_rate(*sums))
+
+    def accept(self, accepted: Booleans) -> None:
+        """Nothing to learn."""

@@ -16,13 +16,14 @@ Booleans: TypeAlias = NDArray[np.bool_]
 Values: TypeAlias = float | Sequence[float] | Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no one answer to ==
 class NoisyQuadratic:
     """A diagonal quadratic with noise, and what changes about it every `change_every` steps.
 
     `curvature` (h), `noise` (sigma), `optimum` (theta*) and `start` are one number or one number a
-    parameter. At each change every optimum moves by `optimum_jump` in a random direction; noise and
-    curvature are multiplied by their factors at one change and divided by them at the next.
+    parameter. At each change every coordinate of the optimum moves by `optimum_jump` up or down, by
+    a coin of its own; noise and curvature are multiplied by their factors at one change and divided
+    by them at the next.
     """
 
     curvature: Values = 1.0
@@ -49,10 +50,14 @@ class NoisyQuadratic:
             raise InputError(f"curvature must be above 0 everywhere; got {self.curvature}")
         if np.any(vectors["noise"] < 0):
             raise InputError(f"noise must not be negative; got {self.noise}")
-        check_count("change_every", self.change_every, least=0)
-        check_number("optimum_jump", self.optimum_jump)
-        check_number("noise_factor", self.noise_factor, above=0)
-        check_number("curvature_factor", self.curvature_factor, above=0)
+        changing = {
+            "change_every": check_count("change_every", self.change_every, least=0),
+            "optimum_jump": check_number("optimum_jump", self.optimum_jump),
+            "noise_factor": check_number("noise_factor", self.noise_factor, above=0),
+            "curvature_factor": check_number("curvature_factor", self.curvature_factor, above=0),
+        }
+        for name, value in changing.items():
+            object.__setattr__(self, name, value)
         changes = (self.optimum_jump, self.noise_factor, self.curvature_factor) != (0, 1, 1)
         if changes and not self.change_every:
             raise InputError(
@@ -72,7 +77,7 @@ _VECTORS = ("curvature", "noise", "optimum", "start")
 def _vector(name: str, values: Values) -> Array:
     try:
         vector = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a number or a list of numbers; got {values!r}") from None
     if vector.ndim != 1 or vector.size == 0 or not np.all(np.isfinite(vector)):
         raise InputError(f"{name} must be a number or a flat list of finite ones; got {values!r}")
@@ -95,8 +100,8 @@ class Landscape:
 
     def change(self, problem: NoisyQuadratic, number: int, rng: np.random.Generator) -> None:
         """Apply change number 1, 2, ..."""
-        direction = rng.choice((-1.0, 1.0), size=self.optimum.shape)
-        self.optimum = self.optimum + problem.optimum_jump * direction
+        sign = rng.choice((-1.0, 1.0), size=self.optimum.shape)
+        self.optimum = self.optimum + problem.optimum_jump * sign
         odd = number % 2
         self.noise = np.asarray(problem.noise) * problem.noise_factor**odd
         self.curvature = np.asarray(problem.curvature) * problem.curvature_factor**odd

@@ -1,6 +1,7 @@
 """vSGD on the noisy quadratic: Algorithm 1 and its block-wise and global forms, all runs at once."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,6 +15,8 @@ from pesky.quadratic.problem import Array, Booleans, Landscape, NoisyQuadratic
 __all__ = ["VSGD"]
 
 Granularity: TypeAlias = Literal["element", "block", "global"]
+
+MOST_INITIAL_SAMPLES = 1_000_000  # minutes of work before the first step
 
 
 @dataclass(frozen=True)
@@ -40,16 +43,16 @@ class VSGD:
             raise InputError(
                 f"granularity must be 'element', 'block' or 'global'; got {self.granularity!r}"
             )
+        object.__setattr__(self, "blocks", _sizes(self.blocks))
         if bool(self.blocks) != (self.granularity == "block"):
             raise InputError(
                 "blocks (sizes of consecutive blocks) go with granularity='block' and only with it; "
                 f"got blocks={self.blocks!r}, granularity={self.granularity!r}"
             )
-        for size in self.blocks:
-            check_count("blocks", size)
         if self.curvature not in ("known", "estimated"):
             raise InputError(f"curvature must be 'known' or 'estimated'; got {self.curvature!r}")
-        check_count("initial_samples", self.initial_samples)
+        samples = check_count("initial_samples", self.initial_samples, most=MOST_INITIAL_SAMPLES)
+        object.__setattr__(self, "initial_samples", samples)
         check_number("slow_start", self.slow_start, least=1)
         if self.curvature_floor is not None:
             check_number("curvature_floor", self.curvature_floor, above=0)
@@ -91,6 +94,13 @@ class VSGD:
         return _Adaptive(self, blocks, statistics)
 
 
+def _sizes(blocks: Iterable[int]) -> tuple[int, ...]:
+    try:
+        return tuple(check_count("blocks", size) for size in blocks)
+    except TypeError:
+        raise InputError(f"blocks must be a list of sizes, such as (2, 1); got {blocks!r}") from None
+
+
 def _update_where(usable: Booleans, mean: Array, sample: Array, memory: Array) -> Array:
     return np.where(usable, rule.average(mean, sample, memory), mean)
 
@@ -128,21 +138,25 @@ class _Adaptive:
     method: VSGD
     blocks: _Blocks
     statistics: _Statistics
+    updated: _Statistics = field(init=False)  # the same with the latest sample taken in
 
-    def rates(self, landscape: Landscape, theta: Array, gradient: Array, usable: Booleans) -> Array:
-        """Take the sample into the averages and return Algorithm 1's rates."""
+    def rates(self, landscape: Landscape, theta: Array, gradient: Array) -> Array:
+        """Return Algorithm 1's rates; its new averages wait for `accept`."""
         old = self.statistics
         curvature = np.broadcast_to(landscape.curvature, gradient.shape)
         if self.method.curvature == "known":
             old = old._replace(mean_curvature=curvature)
         if self.method.granularity == "element":
             rate, *updated = rule.element_update(gradient, curvature, *old, self.method.curvature_floor)
-            new = _Statistics(*updated)
+            self.updated = _Statistics(*updated)
         else:
-            rate, new = self._block_update(gradient, curvature, old)
-        kept = (np.where(usable, after, before) for after, before in zip(new, old, strict=True))
-        self.statistics = _Statistics(*kept)
+            rate, self.updated = self._block_update(gradient, curvature, old)
         return self.blocks.spread(rate)
+
+    def accept(self, accepted: Booleans) -> None:
+        """Keep the new averages of the accepted runs and the old ones of the others."""
+        pairs = zip(self.updated, self.statistics, strict=True)
+        self.statistics = _Statistics(*(np.where(accepted, new, old) for new, old in pairs))
 
     def _block_update(
         self, gradient: Array, curvature: Array, old: _Statistics
@@ -150,7 +164,7 @@ class _Adaptive:
         memory = self.blocks.spread(old.memory)
         mean_gradient = rule.average(old.mean_gradient, gradient, memory)
         power = rule.average(old.power, self.blocks.total(gradient * gradient), old.memory)
-        mean_curvature = rule.average(old.mean_curvature, curvature, memory)
+        mean_curvature = rule.average(old.mean_curvature, abs(curvature), memory)
         ratio = rule.noise_ratio(self.blocks.total(mean_gradient * mean_gradient), power)
         largest = rule.at_least(self.blocks.largest(mean_curvature), self.method.curvature_floor)
         rate = rule.learning_rate(ratio, largest)

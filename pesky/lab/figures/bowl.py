@@ -3,19 +3,29 @@
 import numpy as np
 from matplotlib.axes import Axes
 
+from pesky.errors import check_number
 from pesky.lab.comparison import compare, summary
-from pesky.lab.figures.picture import Picture, new_figure, tidy
+from pesky.lab.figures.picture import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PLAIN_BOX,
+    PURPLE,
+    Picture,
+    new_figure,
+    tidy,
+)
 from pesky.quadratic import SGD, VSGD, Method, NoisyQuadratic, Trace
 
 __all__ = ["make"]
 
 _METHODS: tuple[Method, ...] = (SGD(0.1), SGD(0.01), SGD(0.1, cooling="1/t"), VSGD())
-_PLAIN_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 2}
-_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#D55E00")
+_COLOURS = (BLUE, GREEN, PURPLE, ORANGE)
 
 
 def make(*, ratio: float = 10.0, steps: int = 400, runs: int = 1000, seed: int = 0) -> Picture:
     """Draw the first of `runs` runs of `steps` steps; the curvatures are 1 and `ratio`."""
+    ratio = check_number("ratio", ratio, above=0, most=1e100)
     problem = NoisyQuadratic(curvature=[1.0, ratio], noise=[0.3, 0.3], start=[-2.6, 1.6])
     traces = compare(problem, _METHODS, steps=steps, runs=runs, seed=seed)
     figure, panels = new_figure(8, 6.4, nrows=2, ncols=2, sharex=True, sharey=True)
@@ -27,7 +37,13 @@ def make(*, ratio: float = 10.0, steps: int = 400, runs: int = 1000, seed: int =
         tidy(axes, x="θ₁ (curvature 1)", y="")
     for axes in panels[:, 0]:
         axes.set_ylabel(f"θ₂ (curvature {ratio:g})")
-    numbers = {"ratio": ratio, "steps": steps, "runs": runs, "methods": summary(traces)}
+    numbers = {
+        "ratio": ratio,
+        "steps": steps,
+        "runs": runs,
+        "seed": seed,
+        "methods": summary(traces),
+    }
     return Picture("bowl", figure, numbers)
 
 
@@ -46,4 +62,4 @@ def _draw_path(axes: Axes, trace: Trace, colour: str) -> None:
     axes.plot(*path[-1], "o", color=colour, markersize=10, markeredgecolor="white", zorder=7)
     left = trace.median_excess()[-1]
     text = f"excess loss after {len(path) - 1} steps:\n{left:.2g} (median of {trace.rejected.size} runs)"
-    axes.text(0.98, 0.97, text, transform=axes.transAxes, ha="right", va="top", bbox=_PLAIN_BOX)
+    axes.text(0.98, 0.97, text, transform=axes.transAxes, ha="right", va="top", bbox=PLAIN_BOX)

@@ -4,23 +4,30 @@ from typing import Any
 
 import numpy as np
 
-from pesky.errors import check_count, check_number
+from pesky.errors import InputError, check_count, check_number
 from pesky.lab.comparison import PAPER_METHODS, compare, summary
 from pesky.lab.figures.picture import Picture, legend_above, line_style, new_figure, tidy
 from pesky.quadratic import NoisyQuadratic, Trace
 
 __all__ = ["make", "steps_to_rise"]
 
+MOST_STEPS, MOST_JUMPS = 1_000_000, 1000  # more than a figure can show
+
 
 def make(
     *, jump: float = 3.0, every: int = 300, jumps: int = 5, runs: int = 1000, seed: int = 0
 ) -> Picture:
-    """Draw median loss and rate over `runs` runs; the optimum jumps by `jump` sigma, `jumps` times."""
-    check_number("jump", jump, above=0)
-    check_count("every", every, least=2)
-    check_count("jumps", jumps)
+    """Draw median loss and rate over `runs` runs.
+
+    The optimum jumps `jumps` times, by `jump` sigma, up or down.
+    """
+    jump = check_number("jump", jump, above=0)
+    every = check_count("every", every, least=2)
+    jumps = check_count("jumps", jumps, most=MOST_JUMPS)
     problem = NoisyQuadratic(noise=1.0, change_every=every, optimum_jump=jump)
     steps = every * (jumps + 1)
+    if steps > MOST_STEPS:
+        raise InputError(f"every={every} and jumps={jumps} make {steps} steps; at most {MOST_STEPS}")
     traces = compare(problem, PAPER_METHODS, steps=steps, runs=runs, seed=seed)
     figure, (above, below) = new_figure(9, 7.6, nrows=2, sharex=True, height_ratios=(3, 2))
     for trace in traces:
@@ -39,6 +46,7 @@ def make(
         "every": every,
         "jumps": jumps,
         "runs": runs,
+        "seed": seed,
         "methods": summary(traces),
         "tenfold_rise": _rise_numbers(steps_to_rise(adaptive, every=every, factor=10.0)),
     }
@@ -48,12 +56,14 @@ def make(
 def steps_to_rise(trace: Trace, *, every: int, factor: float) -> np.ndarray[Any, Any]:
     """Return, for each jump and run, the steps until the rate is `factor` times what it was before.
 
-    Infinity where it never was before the next jump. Needs a trace with one parameter.
+    Infinity where it never was before the next jump, and where it was 0, which has no tenfold.
+    Needs a trace with one parameter.
     """
     rate = trace.rate[:, :, 0]
     counts = []
     for change in range(every, len(rate), every):
-        risen = rate[change : change + every] >= factor * rate[change - 1]
+        before = rate[change - 1]
+        risen = (before > 0) & (rate[change : change + every] >= factor * before)
         counts.append(np.where(risen.any(axis=0), 1.0 + risen.argmax(axis=0), np.inf))
     return np.array(counts)
 

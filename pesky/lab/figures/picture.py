@@ -8,7 +8,20 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["STYLES", "Picture", "legend_above", "line_style", "new_figure", "tidy"]
+from pesky.files import atomic_path
+
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "ORANGE",
+    "PLAIN_BOX",
+    "PURPLE",
+    "Picture",
+    "legend_above",
+    "line_style",
+    "new_figure",
+    "tidy",
+]
 
 _SETTINGS: Any = {
     "font.size": 12,
@@ -18,20 +31,23 @@ _SETTINGS: Any = {
     "axes.grid": True,
     "axes.grid.which": "major",
     "grid.color": "0.9",
-    "lines.linewidth": 1.8,
-    "legend.frameon": False,
     "savefig.dpi": 160,
     "svg.hashsalt": "pesky",  # the same picture gives the same bytes
 }
 
-# Okabe and Ito's palette: told apart by colour-blind readers; dashes and markers tell in grey too.
-STYLES: dict[str, dict[str, Any]] = {
-    "vSGD-l": {"color": "#D55E00", "linewidth": 2.6, "zorder": 4},
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
+BLUE, SKY, GREEN, ORANGE, PURPLE = "#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7"
+
+PLAIN_BOX: Any = {"facecolor": "white", "edgecolor": "none", "pad": 2}  # keeps text off the lines
+
+# Dashes and widths tell the lines apart in grey too.
+_STYLES: dict[str, dict[str, Any]] = {
+    "vSGD-l": {"color": ORANGE, "linewidth": 2.6, "zorder": 4},
     "oracle-l": {"color": "black", "linestyle": (0, (4, 2)), "zorder": 3},
-    "SGD 1": {"color": "#0072B2"},
-    "SGD 0.2": {"color": "#56B4E9", "linestyle": (0, (6, 1.5))},
-    "SGD 1/t": {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1))},
-    "SGD 0.2/t": {"color": "#CC79A7", "linestyle": (0, (1.5, 1))},
+    "SGD 1": {"color": BLUE},
+    "SGD 0.2": {"color": SKY, "linestyle": (0, (6, 1.5))},
+    "SGD 1/t": {"color": GREEN, "linestyle": (0, (5, 1, 1, 1))},
+    "SGD 0.2/t": {"color": PURPLE, "linestyle": (0, (1.5, 1))},
 }
 
 
@@ -48,8 +64,8 @@ class Picture:
         paths = [folder / f"{self.name}.{kind}" for kind in ("png", "svg")]
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else None
-            with mpl.rc_context(_SETTINGS):
-                self.figure.savefig(path, metadata=metadata)
+            with atomic_path(path) as temporary, mpl.rc_context(_SETTINGS):
+                self.figure.savefig(temporary, metadata=metadata)
         return paths
 
 
@@ -62,7 +78,7 @@ def new_figure(width: float, height: float, **subplots: Any) -> tuple[Figure, An
 
 def line_style(name: str) -> dict[str, Any]:
     """Return a method's keyword arguments for `Axes.plot`."""
-    return {"label": name, **STYLES.get(name, {})}
+    return {"label": name, **_STYLES.get(name, {})}
 
 
 def legend_above(figure: Figure, axes: Axes, columns: int) -> None:

@@ -1,0 +1,84 @@
+"""``pesky bench``: how fast it is here, as ratios."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
+from pesky.errors import check_count, check_number
+from pesky.lab.bench_online import bench_online
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Measure speed on this machine, as ratios within one run.")
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `online` a name of its own while it is the only command."""
+
+
+@app.command("online")
+def online_command(
+    repeats: Annotated[int, typer.Option(help="Timings of each kind; the best counts.")] = 5,
+    seconds: Annotated[float, typer.Option(help="Length of one timing.")] = 0.3,
+    as_json: AsJson = False,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Folder for bench-online.json.")
+    ] = None,
+) -> None:
+    """Measure the online engine: against PyTorch, plain SGD, the memory's bandwidth and two threads."""
+    check_count("--repeats", repeats)
+    check_number("--seconds", seconds, above=0)
+    folder = ready_folder(out) if out is not None else None
+    console = Console(stderr=True)
+    with console.status("measuring") as status:
+        result = bench_online(
+            repeats=repeats, seconds=seconds, say=lambda text: status.update(f"measuring {text}")
+        )
+    files = []
+    if folder is not None:
+        write_json(folder / "bench-online.json", result)
+        files = [str(folder / "bench-online.json")]
+    if as_json:
+        print_json({**result, "files": files})
+        return
+    _print_networks(result["networks"])
+    _print_growth(result)
+    if files:
+        print_written(files)
+
+
+def _print_networks(rows: dict[str, dict[str, Any]]) -> None:
+    table = Table(title="One step, batch size 1", title_justify="left", title_style="bold")
+    columns = {
+        "parameters": "parameters",
+        "vsgd_l_microseconds": "vSGD-l\nµs",
+        "sgd_microseconds": "SGD\nµs",
+        "torch_sgd_microseconds": "torch SGD\nµs",
+        "torch_sgd_over_vsgd_l": "torch SGD\n/ vSGD-l",
+        "vsgd_l_over_sgd": "vSGD-l\n/ SGD",
+        "share_of_copy_bandwidth": "share of copy\nbandwidth",
+        "two_threads_over_one": "two threads\n/ one",
+        "vsgd_l_bytes_per_parameter": "bytes a\nparameter",
+    }
+    table.add_column("network")
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
+    for name, row in rows.items():
+        table.add_row(f"{name} {row['sizes']}", *(_cell(row.get(key)) for key in columns))
+    Console().print(table)
+
+
+def _print_growth(result: dict[str, Any]) -> None:
+    print("Cost of a vSGD-l step as the network grows ([n, 10]):")
+    for row in result["growth"]:
+        print(f"  {row['parameters']:>10,} parameters  {row['nanoseconds_per_parameter']:6.2f} ns each")
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

@@ -1,0 +1,120 @@
+"""The benchmarks (Table 1 of the paper, and digits), and methods by the names used in tables."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pesky.errors import InputError
+from pesky.lab import datasets
+from pesky.online import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Method, Network
+
+__all__ = ["BENCHMARKS", "METHODS", "Benchmark", "Task", "method_named"]
+
+L2 = 1e-4
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A data set, a network and a loss."""
+
+    name: str
+    dataset: str
+    layers: tuple[int, ...]
+    loss: Literal["cross-entropy", "squared-error"] = "cross-entropy"
+
+    def network(self, seed: int) -> Network:
+        """Return the network as it starts."""
+        return Network(self.layers, loss=self.loss, l2=L2, seed=seed)
+
+    def task(self, folder: str | Path | None = None) -> "Task":
+        """Read the data."""
+        data = datasets.load(self.dataset, folder)
+        labelled = self.loss == "cross-entropy"
+        return Task(
+            data.train_inputs,
+            data.train_labels if labelled else None,
+            data.test_inputs,
+            data.test_labels if labelled else None,
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run needs of the data; targets of None are the inputs themselves."""
+
+    train_inputs: NDArray[np.float32]
+    train_targets: NDArray[np.int64] | None
+    test_inputs: NDArray[np.float32]
+    test_targets: NDArray[np.int64] | None
+
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark("digits", "digits", (64, 30, 10)),
+        Benchmark("M0", "mnist", (784, 10)),
+        Benchmark("M1", "mnist", (784, 120, 10)),
+        Benchmark("M2", "mnist", (784, 500, 300, 10)),
+        Benchmark("C0", "cifar10", (3072, 10)),
+        Benchmark("C1", "cifar10", (3072, 360, 10)),
+        Benchmark("CR", "cifar10", (3072, 120, 3072), "squared-error"),
+    )
+}
+
+_RIVALS: dict[str, tuple[Callable[..., Method], tuple[str, ...]]] = {
+    "sgd": (SGD, ("eta0", "gamma")),
+    "adagrad": (AdaGrad, ("eta0",)),
+    "smd": (SMD, ("eta0", "mu", "tau")),
+    "amari": (Amari, ("eta0", "tau")),
+    "almeida": (Almeida, ("eta0", "tau")),
+}
+_GRANULARITIES: dict[str, Literal["element", "block", "global"]] = {
+    "vsgd-l": "element",
+    "vsgd-b": "block",
+    "vsgd-g": "global",
+}
+METHODS = (*_GRANULARITIES, *_RIVALS)
+
+
+def method_named(
+    name: str, settings: Mapping[str, str], training_samples: int, **options: Any
+) -> Method:
+    """Return a method by its name in tables, its settings given as text such as ``1/3`` or ``3e-2``.
+
+    As in the paper's Table 1, gamma is in units of 1 / (training samples). `options` go to the
+    method as they are.
+
+    >>> method_named("sgd", {"eta0": "3e-2", "gamma": "1/2"}, training_samples=100)
+    SGD(eta0=0.03, gamma=0.005)
+    """
+    if name in _GRANULARITIES:
+        wanted: tuple[str, ...] = ()
+    elif name in _RIVALS:
+        wanted = _RIVALS[name][1]
+    else:
+        raise InputError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
+    superfluous = [setting for setting in settings if setting not in wanted]
+    if superfluous:
+        takes = f"takes {', '.join(wanted)}" if wanted else "needs no settings"
+        raise InputError(f"{name} has no setting {superfluous[0]!r}; it {takes}")
+    missing = [setting for setting in wanted if setting not in settings]
+    if missing:
+        raise InputError(f"{name} needs {', '.join(wanted)}; {', '.join(missing)} not given")
+    if name in _GRANULARITIES:
+        return VSGD(_GRANULARITIES[name], **options)
+    values = {setting: _number(setting, text) for setting, text in settings.items()}
+    if "gamma" in values:
+        values["gamma"] /= training_samples
+    return _RIVALS[name][0](**values, **options)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"{name} must be a number such as 3e-2 or 1/3; got {text!r}") from None

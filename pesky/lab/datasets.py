@@ -1,0 +1,162 @@
+"""The paper's data sets, read from a folder, checked and preprocessed as the paper does."""
+
+import gzip
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pesky.errors import InputError
+
+__all__ = ["DATASETS", "FILES", "DataFile", "DataSet", "data_folder", "load"]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file as published: where it lies below the data folder, its size and its SHA-256."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+FILES: dict[str, tuple[DataFile, ...]] = {
+    "mnist": (
+        DataFile(
+            "mnist/train-images-idx3-ubyte.gz",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        DataFile(
+            "mnist/train-labels-idx1-ubyte.gz",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
+        DataFile(
+            "mnist/t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        DataFile(
+            "mnist/t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    ),
+    "cifar10": (
+        DataFile(
+            "cifar10/data_batch_1.bin",
+            30_730_000,
+            "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+        ),
+        DataFile(
+            "cifar10/test_batch.bin",
+            30_730_000,
+            "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        ),
+    ),
+}
+DATASETS = (*FILES, "digits")
+
+_CIFAR_RECORD = 1 + 3 * 32 * 32  # a label byte, then red, green and blue planes
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Inputs in float32, less the training mean of each dimension; labels from 0 to 9."""
+
+    name: str
+    train_inputs: NDArray[np.float32]
+    train_labels: NDArray[np.int64]
+    test_inputs: NDArray[np.float32]
+    test_labels: NDArray[np.int64]
+
+
+def data_folder(given: str | Path | None = None) -> Path:
+    """Return the folder that holds the data: `given`, or the one in PESKY_DATA."""
+    chosen = given if given is not None else os.environ.get("PESKY_DATA")
+    if not chosen:
+        raise InputError(
+            "no data folder is known; set PESKY_DATA (or --data) to a folder with mnist/ and cifar10/"
+        )
+    folder = Path(chosen)
+    if not folder.is_dir():
+        raise InputError(
+            f"the data folder {folder} does not exist; set PESKY_DATA (or --data) to one that does"
+        )
+    return folder
+
+
+def load(name: str, folder: str | Path | None = None) -> DataSet:
+    """Read a data set by name. `digits` comes with scikit-learn and needs no folder.
+
+    Pixels are divided by their largest value; then the training mean is subtracted along each
+    dimension. Of `digits` every fifth sample, from the fifth on, is in the test set (359 of 1797).
+    """
+    if name not in DATASETS:
+        raise InputError(f"unknown data set {name!r}; there are {', '.join(DATASETS)}")
+    return _load(name, None if name == "digits" else data_folder(folder).resolve())
+
+
+@lru_cache(maxsize=2)
+def _load(name: str, folder: Path | None) -> DataSet:
+    if folder is None:
+        return _prepared(name, *_read_digits(), brightest=16)
+    contents = [_checked(folder / file.path, file) for file in FILES[name]]
+    parts = _read_mnist(contents) if name == "mnist" else _read_cifar(contents)
+    return _prepared(name, *parts, brightest=255)
+
+
+def _prepared(
+    name: str,
+    train_pixels: NDArray[Any],
+    train_labels: NDArray[Any],
+    test_pixels: NDArray[Any],
+    test_labels: NDArray[Any],
+    *,
+    brightest: int,
+) -> DataSet:
+    train, test = (pixels.astype(np.float32) / brightest for pixels in (train_pixels, test_pixels))
+    mean = train.mean(axis=0, dtype=np.float64).astype(np.float32)
+    labels = (part.astype(np.int64) for part in (train_labels, test_labels))
+    return DataSet(name, train - mean, next(labels), test - mean, next(labels))
+
+
+def _checked(path: Path, file: DataFile) -> bytes:
+    if not path.is_file():
+        raise InputError(f"{path} is missing; put the published file there")
+    content = path.read_bytes()
+    if len(content) != file.size:
+        raise InputError(f"{path} has {len(content)} bytes, the published file {file.size}; replace it")
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise InputError(f"{path} is damaged: its SHA-256 is not the published file's; replace it")
+    return content
+
+
+def _read_mnist(contents: list[bytes]) -> list[NDArray[Any]]:
+    """IDX files: 16 bytes before the pixels, 8 before the labels."""
+    plain = [gzip.decompress(content) for content in contents]
+    return [
+        np.frombuffer(plain[0], np.uint8, offset=16).reshape(-1, 784),
+        np.frombuffer(plain[1], np.uint8, offset=8),
+        np.frombuffer(plain[2], np.uint8, offset=16).reshape(-1, 784),
+        np.frombuffer(plain[3], np.uint8, offset=8),
+    ]
+
+
+def _read_cifar(contents: list[bytes]) -> list[NDArray[Any]]:
+    train, test = (np.frombuffer(part, np.uint8).reshape(-1, _CIFAR_RECORD) for part in contents)
+    return [train[:, 1:], train[:, 0], test[:, 1:], test[:, 0]]
+
+
+def _read_digits() -> list[NDArray[Any]]:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    tested = np.arange(len(labels)) % 5 == 4
+    return [pixels[~tested], labels[~tested], pixels[tested], labels[tested]]

@@ -1,0 +1,120 @@
+"""Single runs of a method on a benchmark, and several seeds of it side by side."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pesky.lab.benchmarks import Benchmark, Task
+from pesky.lab.plain import finite_or_none
+from pesky.online import FitResult, Method, Moment, Network, fit
+
+__all__ = ["EpochReport", "RunResult", "run_once", "run_seeds"]
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """Where a run stands after an epoch."""
+
+    seed: int
+    epoch: int
+    loss: float  # mean over the epoch, as it was met
+    test: float  # percent misclassified, or reconstruction error
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: errors in percent, or reconstruction errors."""
+
+    seed: int
+    train: float
+    test: float
+    network: Network
+    fit: FitResult
+
+    def numbers(self) -> dict[str, Any]:
+        """What is worth keeping of it, ready for JSON."""
+        return {
+            "seed": self.seed,
+            "status": self.fit.status,
+            "diverged_at": self.fit.diverged_at,
+            "train": finite_or_none(self.train),
+            "test": finite_or_none(self.test),
+            "epoch_losses": [finite_or_none(loss) for loss in self.fit.loss],
+            "rejected_samples": self.fit.rejected,
+            "seconds": round(self.fit.seconds, 2),
+        }
+
+
+def run_once(
+    benchmark: Benchmark,
+    task: Task,
+    method: Method,
+    *,
+    seed: int,
+    epochs: int,
+    report: Callable[[EpochReport], None] | None = None,
+    stop: threading.Event | None = None,
+) -> RunResult:
+    """Train from the seed's own start, in the seed's own order, and measure both errors."""
+    network = benchmark.network(seed)
+
+    def after_epoch(moment: Moment) -> None:
+        if report is not None and moment.end_of_epoch:
+            test = network.error(task.test_inputs, task.test_targets)
+            report(EpochReport(seed, round(moment.epoch), moment.loss, test))
+
+    result = fit(
+        network,
+        method,
+        task.train_inputs,
+        task.train_targets,
+        epochs=epochs,
+        seed=seed,
+        callback=after_epoch,
+        stop=stop,
+    )
+    with np.errstate(over="ignore", invalid="ignore"):  # of a run that diverged
+        train = network.error(task.train_inputs, task.train_targets)
+        test = network.error(task.test_inputs, task.test_targets)
+    return RunResult(seed, train, test, network, result)
+
+
+def run_seeds(
+    benchmark: Benchmark,
+    task: Task,
+    method: Method,
+    *,
+    seeds: int,
+    epochs: int,
+    jobs: int | None = None,
+    report: Callable[[EpochReport], None] | None = None,
+) -> list[RunResult]:
+    """Run seeds 0, 1, ...; kernels let go of the interpreter, so threads share one copy of the data."""
+    workers = jobs or min(seeds, os.cpu_count() or 1)
+    stop = threading.Event()
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [
+            pool.submit(
+                run_once,
+                benchmark,
+                task,
+                method,
+                seed=seed,
+                epochs=epochs,
+                report=report,
+                stop=stop,
+            )
+            for seed in range(seeds)
+        ]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            raise
