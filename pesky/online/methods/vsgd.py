@@ -245,11 +245,6 @@ class VSGD(Method):
         memory = np.full_like(power, rule.START_MEMORY)
         return GroupState(g, h, power, memory, rate, signal, square, largest, group, floor)
 
-    @property
-    def looks_first(self) -> bool:
-        """The first averages are the initial samples'."""
-        return True
-
     def initial_factor(self, beginning: Beginning) -> float:
         """Return C."""
         if self.slow_start is not None:
