@@ -1,4 +1,4 @@
-"""What the README shows is true: its Python runs, its files and targets exist."""
+"""What README and docs show is true: their Python runs, their files and targets exist."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,22 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_there_is_a_short_example():
-    assert EXAMPLES
-    assert len(EXAMPLES[0].splitlines()) <= 10
+def examples_in(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+EXAMPLES = [
+    pytest.param(example, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, example in enumerate(examples_in(page))
+]
+
+
+def test_the_readme_has_a_short_example():
+    assert len(examples_in(ROOT / "README.md")[0].splitlines()) <= 10
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
