@@ -16,7 +16,11 @@ from pesky.online.learner import Learner
 from pesky.online.methods import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Method
 from pesky.online.network import Network
 
+# Raised by hand whenever the same settings, data and seed no longer give the same numbers.
+NUMERICS_VERSION = 1
+
 __all__ = [
+    "NUMERICS_VERSION",
     "SGD",
     "SMD",
     "VSGD",

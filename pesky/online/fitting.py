@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pesky import rule
 from pesky.errors import InputError, check_count
-from pesky.online.kernels import Samples
+from pesky.online.kernels import SINCE_CALL, SINCE_EPOCH, Samples
 from pesky.online.learner import Learner, samples_of
 from pesky.online.methods import Method
 from pesky.online.network import Network
@@ -77,9 +77,9 @@ def fit(
 
     Without `y` the targets are the inputs (an autoencoder). The order of the samples depends on `seed`
     only, so it is the same for every method. `callback` is called after every epoch, and after every
-    `every` samples if that is given; a True from it stops the run. With `checkpoint`, a path, the run
-    is saved as it goes, and a run that finds its own file there goes on from it, bit for bit. Ctrl-C
-    stops between two samples, and so does another thread that sets `stop`.
+    `every` samples if that is given; something true from it stops the run. With `checkpoint`, a path,
+    the run is saved as it goes, and a run that finds its own file there goes on from it, bit for bit.
+    Ctrl-C stops between two samples, and so does another thread that sets `stop`.
 
     >>> from pesky.online import VSGD, Network, fit
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
@@ -87,6 +87,8 @@ def fit(
     >>> result.status, result.steps
     ('finished', 12)
     """
+    if not isinstance(network, Network):
+        raise InputError(f"network must be a Network; got {network!r}")
     epochs, seed = check_count("epochs", epochs), check_count("seed", seed, least=0)
     if every is not None:
         every = check_count("every", every)
@@ -111,12 +113,13 @@ class _Run:
         self.epochs = epochs
         self.seed = seed
         self.losses: list[float] = []  # of finished epochs
-        self.epoch_loss = 0.0  # total, of the present one
         self.checkpoint: Path | None = None
         self.identity: dict[str, Any] = {}
         self.on_progress: Callable[[int], None] = lambda step: None
 
     def resume_from(self, path: Path) -> None:
+        if not path.parent.is_dir():
+            raise InputError(f"the folder of checkpoint {path} does not exist; make it or name another")
         self.checkpoint = path
         self.identity = {"seed": self.seed, "data": _digest(self.samples)}
         if not path.exists():
@@ -132,20 +135,20 @@ class _Run:
         network.set_parameters(saved.network.theta)
         saved.network = network
         self.learner = saved
-        self.losses, self.epoch_loss = extra["losses"], extra["epoch_loss"]
+        self.losses = extra["losses"]
 
     def save(self) -> None:
         if self.checkpoint is not None:
-            progress = {"losses": self.losses, "epoch_loss": self.epoch_loss}
-            self.learner.save(self.checkpoint, **self.identity, **progress)
+            self.learner.save(self.checkpoint, **self.identity, losses=self.losses)
 
     def go(
         self, callback: Callback | None, every: int | None, interrupted: threading.Event
     ) -> FitResult:
         started = saved = time.perf_counter()
         status: Literal["finished", "diverged", "interrupted", "stopped"] = "finished"
-        since_call = [0.0, 0]
-        if self.learner.steps == 0:
+        called_at = self.learner.steps
+        self.learner.take_loss(SINCE_CALL)  # of a run that is resumed: its callbacks were other ones
+        if not self.learner.started:
             self.learner.start(self.samples, self._initial())
         order, order_epoch = np.zeros(0, np.int64), -1
         while self.learner.steps < self.epochs * self.size:
@@ -161,25 +164,21 @@ class _Run:
             stop = min(self.size, position + _MOST_BETWEEN_LOOKS)
             if every is not None:
                 stop = min(stop, position + every - self.learner.steps % every)
-            loss, seen = self.learner.advance(self.samples, order[position:stop])
-            self.epoch_loss += loss
-            since_call[0] += loss
-            since_call[1] += seen
+            self.learner.advance(self.samples, order[position:stop])
             end_of_epoch = self.learner.steps % self.size == 0
             if end_of_epoch:
-                self.losses.append(self.epoch_loss / self.size)
-                self.epoch_loss = 0.0
+                self.losses.append(self.learner.take_loss(SINCE_EPOCH) / self.size)
             if end_of_epoch or time.perf_counter() - saved > _SECONDS_BETWEEN_SAVES:
                 self.save()
                 saved = time.perf_counter()
             self.on_progress(self.learner.steps)
             due = every is not None and self.learner.steps % every == 0
             if callback is not None and (end_of_epoch or due) and self.learner.diverged_at is None:
-                mean = since_call[0] / max(since_call[1], 1)
                 passes = self.learner.steps / self.size
-                since_call = [0.0, 0]
-                moment = Moment(self.learner, self.learner.steps, passes, mean, end_of_epoch)
-                if callback(moment) is True:
+                loss = self.learner.take_loss(SINCE_CALL) / (self.learner.steps - called_at)
+                called_at = self.learner.steps
+                moment = Moment(self.learner, self.learner.steps, passes, loss, end_of_epoch)
+                if callback(moment):
                     status = "stopped"
                     break
         if self.learner.diverged_at is not None:

@@ -19,9 +19,11 @@ from pesky.online.passes import (
 )
 from pesky.online.subnormals import flush_subnormals, restore_mode
 
-__all__ = ["LOSS_MEMORY", "Samples", "look", "train"]
+__all__ = ["RUNNING", "SINCE_CALL", "SINCE_EPOCH", "SINCE_NOTE", "Samples", "look", "train"]
 
 LOSS_MEMORY = 1000.0  # samples over which the watch for an exploding loss averages
+WORST_LOSS = 100.0  # in limits: what one sample counts at most, so that ten in a row end a run
+RUNNING, SINCE_NOTE, SINCE_EPOCH, SINCE_CALL = 0, 1, 2, 3  # the entries of `losses`
 
 
 class Samples(NamedTuple):
@@ -80,29 +82,34 @@ def train(
     order: Integers,
     step: int,
     curvature_every: int,
-    watch: Any,
+    losses: Any,
     limit: float,
-) -> tuple[float, int, int, bool]:
+) -> tuple[int, int, bool]:
     """Learn from the samples in `order`, one at a time.
 
-    `step` is the number of samples seen before. `watch` holds one running average of the loss; above
-    `limit`, or at a loss that is not finite, training stops before the parameters take any harm.
-    Returns the total loss, how many samples were seen, how many of them were rejected, and
-    whether it diverged at the last of them.
+    `step` is the number of samples seen before. A sample whose loss, squared gradient or curvature is
+    not finite is rejected: nothing moves. `losses` holds a running average of the loss and its sums;
+    when the average is above `limit`, training stops. Returns how many samples were seen, how many of
+    them were rejected, and whether it diverged at the last of them.
     """
-    total, rejected = 0.0, 0
+    rejected = 0
     mode = flush_subnormals()
     blocks = 2 * shape.sizes.size - 2
     for n in range(order.size):
-        fresh = (step + n) % curvature_every == 0
+        fresh = curvature_every > 0 and (step + n) % curvature_every == 0
         loss = _gradients(shape, theta, work, samples, order[n], fresh)
-        watch[0] += (loss - watch[0]) / LOSS_MEMORY
-        if not watch[0] <= limit:
+        worst = WORST_LOSS * limit
+        counted = loss if loss < worst else worst
+        losses[RUNNING] += (counted - losses[RUNNING]) / LOSS_MEMORY
+        losses[SINCE_NOTE] += counted
+        losses[SINCE_EPOCH] += counted
+        losses[SINCE_CALL] += counted
+        if losses[RUNNING] > limit:
             restore_mode(mode)
-            return total, n + 1, rejected, True
-        total += loss
+            return n + 1, rejected, True
         power, bend = largest_powers(shape, work, fresh)
-        if not (rule.is_finite_power(power) and rule.is_finite_power(bend)):
+        usable = rule.is_finite_power(power) and rule.is_finite_power(bend)
+        if not (usable and np.isfinite(loss)):
             rejected += 1
             continue
         prepare(state, shape, theta, work)
@@ -112,4 +119,4 @@ def train(
         for number in range(blocks):
             apply(state, block_of(shape, theta, work, number, fresh))
     restore_mode(mode)
-    return total, order.size, rejected, False
+    return order.size, rejected, False

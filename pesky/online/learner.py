@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from pesky.errors import InputError
 from pesky.online import methods
-from pesky.online.archive import read_arrays, write_arrays
-from pesky.online.kernels import Samples, look, train
+from pesky.online.archive import name_damage, read_arrays, write_arrays
+from pesky.online.kernels import RUNNING, SINCE_NOTE, Samples, look, train
 from pesky.online.methods import Beginning, Method
 from pesky.online.network import Network
 from pesky.online.passes import Floats, Integers, Work
@@ -25,6 +25,7 @@ __all__ = ["STREAM_INITIAL_SAMPLES", "Learner", "samples_of"]
 
 STREAM_INITIAL_SAMPLES = 10
 EXPLODED = 1e6  # a running loss so many times the first one will not come back
+_NO_LIMIT = 1e300  # where no initial sample was usable: only what is not finite counts as exploded
 _FORMAT = 1  # of checkpoint files; raised when their content changes
 _UPDATES_AT_ONCE = 200_000_000  # parameters updated in one call, a fraction of a second
 
@@ -65,9 +66,9 @@ class Learner:
         self.diverged_at: int | None = None  # the step that stopped it
         self._started = False
         self._waiting: list[tuple[Floats, NDArray[Any]]] = []
-        self._watch = np.zeros(1)
-        self._limit = np.inf
-        self._loss_since_note = [0.0, 0]
+        self._losses = np.zeros(4)  # a running mean, and sums since the last note, epoch and call
+        self._limit = _NO_LIMIT
+        self._noted_at = 0  # the step of the last note
 
     def learn(self, X: ArrayLike, y: ArrayLike | None = None) -> "Learner":
         """Learn from a piece of the stream, in order; return the learner itself."""
@@ -94,45 +95,48 @@ class Learner:
             self.train(samples, initial[:0])
         total, count = look(shape, theta, self.work, self.state, samples, initial, factor)
         self.method.end_look(self.state, self.beginning, count)
-        first_loss = total / max(count, 1)
-        self._watch[0] = first_loss
-        self._limit = EXPLODED * max(first_loss, 1.0)
+        if count > 0:
+            self._losses[RUNNING] = total / count
+            self._limit = EXPLODED * max(total / count, 1.0)
         self._started = True
 
-    def advance(self, samples: Samples, order: Integers) -> tuple[float, int]:
-        """Learn from the samples in `order`; return their total loss and how many were seen.
+    @property
+    def started(self) -> bool:
+        """Whether the initial samples have been averaged."""
+        return self._started
 
-        Sees fewer than asked only if the loss diverges. Afterwards nothing is learnt any more.
-        """
-        total, done = 0.0, 0
+    def take_loss(self, which: int) -> float:
+        """Return one of the kernel's sums of the loss and start it anew."""
+        total = float(self._losses[which])
+        self._losses[which] = 0.0
+        return total
+
+    def advance(self, samples: Samples, order: Integers) -> None:
+        """Learn from the samples in `order`; once the loss has diverged, nothing is learnt any more."""
+        done = 0
         while done < len(order) and self.diverged_at is None:
             note_at = next_traced_step(self.steps)
             size = min(len(order) - done, note_at - self.steps, self._chunk())
-            loss, seen = self._advance_chunk(samples, order[done : done + size])
-            total += loss
-            done += seen
+            done += self._advance_chunk(samples, order[done : done + size])
             if self.steps == note_at or self.diverged_at is not None:
                 self._note()
-        return total, done
 
     def _chunk(self) -> int:
         return max(1, min(5000, _UPDATES_AT_ONCE // self.network.parameters))
 
-    def _advance_chunk(self, samples: Samples, order: Integers) -> tuple[float, int]:
+    def _advance_chunk(self, samples: Samples, order: Integers) -> int:
         before = self.network.theta.copy()
-        loss, seen, rejected, diverged = self.train(samples, order)
+        seen, rejected, diverged = self.train(samples, order)
         self.steps += seen
         self.rejected += rejected
-        self._loss_since_note[0] += loss
-        self._loss_since_note[1] += seen
         if not np.all(np.isfinite(self.network.theta)):
             self.network.theta[:] = before
             diverged = True
         if diverged:
             self.diverged_at = self.steps
-        return loss, seen
+        return seen
 
-    def train(self, samples: Samples, order: Integers) -> tuple[float, int, int, bool]:
+    def train(self, samples: Samples, order: Integers) -> tuple[int, int, bool]:
         """Run the kernel alone: no counts, no trace. See `pesky.online.kernels.train`."""
         return train(
             self.network.shape,
@@ -143,15 +147,16 @@ class Learner:
             order,
             self.steps,
             self.method.curvature_every,
-            self._watch,
+            self._losses,
             self._limit,
         )
 
     def _note(self) -> None:
-        total, count = self._loss_since_note
-        rates, memory = self.method.rates(self.state), self.method.memory(self.state)
-        self.trace.add(self.steps, rates, memory, total / max(count, 1))
-        self._loss_since_note = [0.0, 0]
+        with np.errstate(over="ignore"):  # where the rule squares a large curvature
+            rates, memory = self.method.rates(self.state), self.method.memory(self.state)
+        mean = self.take_loss(SINCE_NOTE) / (self.steps - self._noted_at)
+        self.trace.add(self.steps, rates, memory, mean)
+        self._noted_at = self.steps
 
     @property
     def bytes_used(self) -> int:
@@ -169,9 +174,9 @@ class Learner:
             "rejected": self.rejected,
             "diverged_at": self.diverged_at,
             "started": self._started,
-            "watch": float(self._watch[0]),
+            "losses": self._losses.tolist(),
             "limit": self._limit,
-            "loss_since_note": self._loss_since_note,
+            "noted_at": self._noted_at,
             "extra": extra,
         }
         arrays = {"learner": np.array(json.dumps(counters)), "theta": self.network.theta}
@@ -191,29 +196,37 @@ class Learner:
     def load_with_extra(cls, path: str | Path) -> tuple["Learner", dict[str, Any]]:
         """Read what `save` wrote, and what was given to it as `extra`."""
         arrays = read_arrays(Path(path), ("learner", "theta"))
-        counters = json.loads(str(arrays["learner"]))
-        if counters["format"] != _FORMAT:
-            raise InputError(
-                f"{path} has format {counters['format']}, this version of pesky reads {_FORMAT}; "
-                "load it with the version that wrote it"
-            )
+        with name_damage(Path(path)):
+            counters = json.loads(str(arrays["learner"]))
+            if counters["format"] != _FORMAT:
+                raise InputError(
+                    f"{path} has format {counters['format']}, this version of pesky reads {_FORMAT}; "
+                    "load it with the version that wrote it"
+                )
+            return cls._rebuilt(counters, arrays), counters["extra"]
+
+    @classmethod
+    def _rebuilt(cls, counters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> "Learner":
         network = Network(**counters["network"])
         network.set_parameters(arrays["theta"])
         settings = counters["method"]
         learner = cls(network, getattr(methods, settings.pop("class"))(**settings))
         for name, array in _arrays_of(learner.state).items():
-            array[:] = arrays[f"state.{name}"]
+            saved = arrays[f"state.{name}"]
+            if saved.shape != array.shape:
+                raise ValueError(f"state.{name} has shape {saved.shape}, not {array.shape}")
+            array[:] = saved
         names = ("step", "rate", "memory", "loss")
         learner.trace = Trace.from_arrays({name: arrays[f"trace.{name}"] for name in names})
         learner.steps, learner.rejected = counters["steps"], counters["rejected"]
         learner.diverged_at = counters["diverged_at"]
         learner._started = counters["started"]
-        learner._watch[0] = counters["watch"]
+        learner._losses[:] = counters["losses"]
         learner._limit = counters["limit"]
-        learner._loss_since_note = counters["loss_since_note"]
+        learner._noted_at = counters["noted_at"]
         if "waiting.inputs" in arrays:
             learner._waiting = [(arrays["waiting.inputs"], arrays["waiting.targets"])]
-        return learner, counters["extra"]
+        return learner
 
 
 def samples_of(inputs: Floats, targets: NDArray[Any]) -> Samples:

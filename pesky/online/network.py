@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from pesky.errors import InputError, check_count, check_number
 from pesky.online import passes
-from pesky.online.archive import read_arrays, write_arrays
-from pesky.online.passes import Floats, Shape
+from pesky.online.archive import name_damage, read_arrays, write_arrays
+from pesky.online.passes import LARGEST, Floats, Shape
 
 __all__ = ["Network"]
 
@@ -48,14 +48,14 @@ class Network:
         """Check the settings and draw the starting parameters."""
         if not isinstance(sizes, Sequence | np.ndarray) or isinstance(sizes, str) or len(sizes) < 2:
             raise InputError(f"sizes must list at least an input and an output layer; got {sizes!r}")
-        if activation not in _ACTIVATIONS:
+        if activation not in tuple(_ACTIVATIONS):
             raise InputError(f"activation must be one of {', '.join(_ACTIVATIONS)}; got {activation!r}")
-        if loss not in _LOSSES:
+        if loss not in tuple(_LOSSES):
             raise InputError(f"loss must be one of {', '.join(_LOSSES)}; got {loss!r}")
         self.sizes = tuple(check_count("sizes", size) for size in sizes)
         self.activation = activation
         self.loss = loss
-        self.l2 = check_number("l2", l2, least=0)
+        self.l2 = check_number("l2", l2, least=0, most=LARGEST)
         self.shape = self._lay_out()
         self.theta: Floats = np.zeros(self.parameters, np.float32)
         self.start_anew(seed)
@@ -140,6 +140,8 @@ class Network:
         """
         inputs = self.check_inputs(X)
         targets = self.check_targets(inputs, y)
+        if len(inputs) == 0:
+            raise InputError("X has no samples; an error needs at least one")
         outputs = self.outputs(inputs)
         if self.loss == "cross-entropy":
             return 100.0 * float(np.mean(outputs.argmax(axis=1) != targets))
@@ -161,7 +163,7 @@ class Network:
             return self._check_length(inputs, targets)
         if y is None:
             raise InputError("y is missing; cross-entropy needs a class label for each sample")
-        labels = np.asarray(y)
+        labels = _array("y", y)
         if labels.ndim != 1:
             raise InputError(f"y must be a flat list of labels; got shape {labels.shape}")
         self._check_length(inputs, labels)
@@ -202,31 +204,39 @@ class Network:
     def load(cls, path: str | Path) -> "Network":
         """Read what `save` wrote."""
         arrays = read_arrays(Path(path), ("network", "theta"))
-        network = cls(**json.loads(str(arrays["network"])))
-        network.set_parameters(arrays["theta"])
+        with name_damage(Path(path)):
+            network = cls(**json.loads(str(arrays["network"])))
+            network.set_parameters(arrays["theta"])
         return network
 
     def set_parameters(self, theta: NDArray[Any]) -> None:
         """Take over a flat array of all parameters: weights and biases, layer after layer."""
         if theta.shape != self.theta.shape:
             raise InputError(f"theta must have shape {self.theta.shape}; got {theta.shape}")
+        if theta.dtype.kind != "f" or not np.all(np.isfinite(theta)):
+            raise InputError("theta must hold finite numbers; got others")
         self.theta[:] = theta
 
 
+def _array(name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be an array of numbers; got {values!r:.60}") from None
+
+
 def _column(y: ArrayLike) -> NDArray[Any]:
-    targets = np.asarray(y)
+    targets = _array("y", y)
     return targets[:, None] if targets.ndim == 1 else targets
 
 
 def _matrix(name: str, values: ArrayLike, columns: int, meaning: str) -> Floats:
-    try:
-        given = np.asarray(values)
-        if given.dtype.kind not in "fiub":
-            raise TypeError
-        with np.errstate(over="ignore"):
-            matrix = np.ascontiguousarray(given, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be an array of numbers; got {values!r:.60}") from None
+    given = _array(name, values)
+    if given.dtype.kind not in "fiub":
+        raise InputError(f"{name} must be an array of numbers; got {values!r:.60}")
+    with np.errstate(over="ignore"):
+        # Writable, because kernels are compiled for arrays that are; a copy only if need be.
+        matrix = np.require(given, np.float32, ("C", "W"))
     if matrix.ndim != 2 or matrix.shape[1] != columns:
         raise InputError(
             f"{name} must have shape (samples, {columns}), the network's {meaning}; got {matrix.shape}"

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from pesky.online.compiled import compiled
 
-__all__ = ["CROSS_ENTROPY", "IDENTITY", "RELU", "SQUARED_ERROR", "TANH", "Shape", "Work"]
+__all__ = ["CROSS_ENTROPY", "IDENTITY", "LARGEST", "RELU", "SQUARED_ERROR", "TANH", "Shape", "Work"]
 
 TANH, RELU, IDENTITY = 0, 1, 2
 CROSS_ENTROPY, SQUARED_ERROR = 0, 1
+
+LARGEST = float(np.finfo(np.float32).max)  # what settings may be at most
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -41,6 +43,7 @@ class Work(NamedTuple):
     delta: Floats  # derivative of the loss by what comes into the unit
     curvature: Floats  # bbprop's second derivative by what comes into the unit
     output_change: Floats  # directional derivative of `output` (SMD only)
+    back_change: Floats  # directional derivative of `back` (SMD only)
     delta_change: Floats  # directional derivative of `delta` (SMD only)
     one: Floats  # a single 1 and a single 0: the row factors of biases
     zero: Floats

@@ -52,6 +52,11 @@ class Trace:
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> "Trace":
         """Rebuild what `arrays` gave."""
+        count = len(arrays["step"])
+        if any(arrays[name].shape != (count, len(QUARTILES)) for name in ("rate", "memory")):
+            raise ValueError("the trace's rates or memory are not five a step")
+        if arrays["loss"].shape != (count,):
+            raise ValueError("the trace's losses are not one a step")
         trace = cls()
         trace._steps = arrays["step"].tolist()
         trace._rates, trace._memory = list(arrays["rate"]), list(arrays["memory"])

@@ -10,7 +10,7 @@ from pesky.errors import check_number
 from pesky.online.blocks import collect, implements
 from pesky.online.compiled import compiled
 from pesky.online.methods.base import Beginning, Method
-from pesky.online.passes import Floats
+from pesky.online.passes import LARGEST, Floats
 
 __all__ = ["AdaGrad"]
 
@@ -57,7 +57,7 @@ class AdaGrad(Method):
 
     def __post_init__(self) -> None:
         """Refuse rates that are not positive."""
-        check_number("eta0", self.eta0, above=0)
+        self._keep(eta0=check_number("eta0", self.eta0, above=0, most=LARGEST))
 
     def begin(self, beginning: Beginning) -> AdaGradState:
         """Start from an empty sum: the first step moves every parameter by eta0."""

@@ -11,13 +11,16 @@ from pesky.online.blocks import collect, implements, observe
 from pesky.online.compiled import compiled
 from pesky.online.methods.amari import VStart, check_start, observe_square
 from pesky.online.methods.base import Beginning, Method
-from pesky.online.passes import Floats
+from pesky.online.passes import LARGEST, Floats
 
 __all__ = ["Almeida"]
 
 PRINTED, PRODUCT, MULTIPLICATIVE = 0, 1, 2
 _READINGS = {"printed": PRINTED, "product": PRODUCT, "multiplicative": MULTIPLICATIVE}
 _START_RATE = 1e-3  # of the multiplicative reading, whose eta0 is the strength of the adaptation
+
+
+_LARGEST_RATE = np.float32(1e15)  # rates multiply; beyond this a run is lost, but stays finite
 
 
 class AlmeidaState(NamedTuple):
@@ -52,8 +55,9 @@ def _row(
         mean[i] = rule.average(mean[i], gradient * gradient, memory)
         agreement = rule.learning_rate(eta0, mean[i]) * last[i]
         agreement *= theta[i] if reading == PRINTED else gradient
+        agreement = agreement if abs(agreement) < _LARGEST_RATE else _LARGEST_RATE
         wanted = rate[i] + rate[i] * agreement if reading == MULTIPLICATIVE else agreement
-        rate[i] = (wanted > 0) * wanted
+        rate[i] = min((wanted > 0) * wanted, _LARGEST_RATE)
         last[i] = gradient
         theta[i] -= rate[i] * gradient
 
@@ -107,10 +111,12 @@ class Almeida(Method):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_number("eta0", self.eta0, above=0)
-        check_number("tau", self.tau, least=1)
+        self._keep(
+            eta0=check_number("eta0", self.eta0, above=0, most=LARGEST),
+            tau=check_number("tau", self.tau, least=1, most=LARGEST),
+        )
         check_start(self.start)
-        if self.reading not in _READINGS:
+        if self.reading not in tuple(_READINGS):
             raise InputError(f"reading must be one of {', '.join(_READINGS)}; got {self.reading!r}")
 
     def begin(self, beginning: Beginning) -> AlmeidaState:

@@ -10,7 +10,7 @@ from pesky.errors import InputError, check_number
 from pesky.online.blocks import collect, implements, observe
 from pesky.online.compiled import compiled
 from pesky.online.methods.base import Beginning, Method
-from pesky.online.passes import Floats
+from pesky.online.passes import LARGEST, Floats
 
 __all__ = ["Amari", "VStart", "check_start", "observe_square"]
 
@@ -91,8 +91,10 @@ class Amari(Method):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_number("eta0", self.eta0, above=0)
-        check_number("tau", self.tau, least=1)
+        self._keep(
+            eta0=check_number("eta0", self.eta0, above=0, most=LARGEST),
+            tau=check_number("tau", self.tau, least=1, most=LARGEST),
+        )
         check_start(self.start)
 
     def begin(self, beginning: Beginning) -> AmariState:

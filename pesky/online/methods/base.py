@@ -24,6 +24,11 @@ class Method(ABC):
     name: ClassVar[str]
     curvature_every: int = 0  # bbprop runs in one of so many updates; 0: never
 
+    def _keep(self, **settings: Any) -> None:
+        """Store checked settings, which are plain numbers whatever kind was given."""
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
     @abstractmethod
     def begin(self, beginning: Beginning) -> State:
         """Return the state before any sample, as a NamedTuple of arrays that are changed in place."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pesky.errors import check_number
 from pesky.online.blocks import apply, conclude, implements
 from pesky.online.methods.base import Beginning, Method, descend
-from pesky.online.passes import Floats
+from pesky.online.passes import LARGEST, Floats
 
 __all__ = ["SGD"]
 
@@ -52,8 +52,10 @@ class SGD(Method):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_number("eta0", self.eta0, above=0)
-        check_number("gamma", self.gamma, least=0)
+        self._keep(
+            eta0=check_number("eta0", self.eta0, above=0, most=LARGEST),
+            gamma=check_number("gamma", self.gamma, least=0),
+        )
 
     def begin(self, beginning: Beginning) -> SGDState:
         """Nothing is known before the first step."""

@@ -9,7 +9,7 @@ from pesky.errors import check_number
 from pesky.online.blocks import collect, conclude, implements, prepare
 from pesky.online.compiled import compiled
 from pesky.online.methods.base import Beginning, Method
-from pesky.online.passes import CROSS_ENTROPY, TANH, Floats, slope
+from pesky.online.passes import CROSS_ENTROPY, LARGEST, TANH, Floats, slope
 
 __all__ = ["SMD", "directional_pass"]
 
@@ -52,20 +52,23 @@ def directional_pass(shape: Any, theta: Any, work: Any, direction: Any) -> None:
     _change_of_head(shape, work)
     for k in range(layers - 1, 0, -1):
         columns, rows = shape.sizes[k], shape.sizes[k + 1]
+        below = slice(shape.unit_at[k], shape.unit_at[k] + columns)
+        outputs, back = work.output[below], work.back[below]
+        back_change, delta_change = work.back_change[below], work.delta_change[below]
+        back_change[:] = np.float32(0)
+        for j in range(rows):
+            here = slice(shape.weight_at[k] + j * columns, shape.weight_at[k] + (j + 1) * columns)
+            weights, along = theta[here], direction[here]
+            pull = work.delta[shape.unit_at[k + 1] + j]
+            change = work.delta_change[shape.unit_at[k + 1] + j]
+            for i in range(columns):
+                back_change[i] += along[i] * pull + weights[i] * change
         for i in range(columns):
-            unit = shape.unit_at[k] + i
-            change = np.float32(0)
-            for j in range(rows):
-                weight = shape.weight_at[k] + j * columns + i
-                above = shape.unit_at[k + 1] + j
-                change += direction[weight] * work.delta[above]
-                change += theta[weight] * work.delta_change[above]
-            steep = slope(shape.activation, work.output[unit])
+            steep = slope(shape.activation, outputs[i])
             bent = np.float32(0)
             if shape.activation == TANH:
-                bent = -(work.output[unit] + work.output[unit]) * steep
-            incoming = work.delta_change[unit]
-            work.delta_change[unit] = steep * change + bent * incoming * work.back[unit]
+                bent = -(outputs[i] + outputs[i]) * steep
+            delta_change[i] = steep * back_change[i] + bent * delta_change[i] * back[i]
 
 
 @compiled
@@ -148,9 +151,11 @@ class SMD(Method):
 
     def __post_init__(self) -> None:
         """Refuse settings that make no sense."""
-        check_number("eta0", self.eta0, above=0)
-        check_number("mu", self.mu, least=0)
-        check_number("tau", self.tau, least=1)
+        self._keep(
+            eta0=check_number("eta0", self.eta0, above=0, most=LARGEST),
+            mu=check_number("mu", self.mu, least=0, most=LARGEST),
+            tau=check_number("tau", self.tau, least=1),
+        )
 
     def begin(self, beginning: Beginning) -> SMDState:
         """Start with a trace of zero: the past had no influence yet."""

@@ -10,7 +10,7 @@ from pesky.errors import InputError, check_count, check_number
 from pesky.online.blocks import apply, collect, conclude, implements, observe
 from pesky.online.compiled import compiled, largest_of
 from pesky.online.methods.base import Beginning, Method, State, descend
-from pesky.online.passes import Floats, Integers
+from pesky.online.passes import LARGEST, Floats, Integers
 
 __all__ = ["VSGD"]
 
@@ -104,13 +104,15 @@ def _average_row(
     bend: Any,
     l2: Any,
     memory: Any,
+    fresh: bool,
 ) -> tuple[Any, Any, Any]:
     """Take a row of the gradient into g and h; return its sums of g^2, of gradient^2, and its h+."""
     signal, square = np.float32(0), np.float32(0)
     for i in range(theta.size):
         gradient = pull * column[i] + l2 * theta[i]
         g[i] = rule.average(g[i], gradient, memory)
-        h[i] = rule.average(h[i], bend * column_square[i] + l2, memory)
+        if fresh:
+            h[i] = rule.average(h[i], bend * column_square[i] + l2, memory)
         signal += g[i] * g[i]
         square += gradient * gradient
     return signal, square, largest_of(h)
@@ -132,6 +134,7 @@ def _average_block(state: Any, block: Any, memory: Any) -> tuple[Any, Any, Any]:
             block.row_curvature[j],
             block.l2,
             memory,
+            block.fresh,
         )
         signal += row_signal
         square += row_square
@@ -225,12 +228,13 @@ class VSGD(Method):
         if self.dialect not in ("paper", "literal"):
             raise InputError(f"dialect must be 'paper' or 'literal'; got {self.dialect!r}")
         if self.slow_start is not None:
-            check_number("slow_start", self.slow_start, least=1)
+            self._keep(slow_start=check_number("slow_start", self.slow_start, least=1, most=LARGEST))
         if self.initial_samples is not None:
-            check_count("initial_samples", self.initial_samples)
+            self._keep(initial_samples=check_count("initial_samples", self.initial_samples))
         if self.curvature_floor is not None:
-            check_number("curvature_floor", self.curvature_floor, above=0)
-        check_count("curvature_every", self.curvature_every)
+            floor = check_number("curvature_floor", self.curvature_floor, above=0, most=LARGEST)
+            self._keep(curvature_floor=floor)
+        self._keep(curvature_every=check_count("curvature_every", self.curvature_every))
 
     def begin(self, beginning: Beginning) -> State:
         """Return averages that are yet to see the initial samples."""

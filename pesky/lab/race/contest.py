@@ -1,0 +1,185 @@
+"""One benchmark's contest: which runs it needs, how one is done, and when it is hopeless."""
+
+import hashlib
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from pesky.errors import InputError
+from pesky.lab import datasets
+from pesky.lab.benchmarks import Benchmark, Task, method_named
+from pesky.lab.plain import finite_or_none
+from pesky.lab.race.grids import Grid, Settings, parse_settings, settings_of, settings_text
+from pesky.lab.race.store import Row, RunKey, Store
+from pesky.online import NUMERICS_VERSION, Method, Moment, fit
+
+__all__ = ["CUT_FACTOR", "FINAL_SEEDS_FROM", "TUNING_SEEDS", "Contest", "Interrupted", "Select"]
+
+Select = Literal["test", "validation"]
+
+TUNING_SEEDS = (0, 1)
+FINAL_SEEDS_FROM = 100  # fresh ones: no setting was chosen by them
+CUT_FACTOR = 3.0  # a run whose error after an epoch is so many times vSGD-l's is given up
+YARDSTICK = "vsgd-l"
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error)
+    """A run was stopped before its end and left nothing behind."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A benchmark with the data it runs on.
+
+    With `select` "test" rivals are tuned on the test set, as in the paper; with "validation" on a tenth
+    of the training set, on which they are not trained; the final runs are the same in both.
+    """
+
+    benchmark: Benchmark
+    task: Task
+    data: str  # checksum
+    epochs: int = 6
+    select: Select = "test"
+
+    @classmethod
+    def on_published_data(
+        cls, benchmark: Benchmark, folder: str | Path | None, *, epochs: int, select: Select
+    ) -> "Contest":
+        """Read a benchmark's data set and take its published checksums."""
+        task = benchmark.task(folder)
+        files = datasets.FILES.get(benchmark.dataset)
+        if files is None:
+            return cls.on_own_data(benchmark, task, epochs=epochs, select=select)
+        sums = "".join(file.sha256 for file in files)
+        return cls(benchmark, task, hashlib.sha256(sums.encode()).hexdigest()[:16], epochs, select)
+
+    @classmethod
+    def on_own_data(cls, benchmark: Benchmark, task: Task, *, epochs: int, select: Select) -> "Contest":
+        """Take the checksum of the arrays themselves."""
+        digest = hashlib.sha256()
+        for part in (task.train_inputs, task.train_targets, task.test_inputs, task.test_targets):
+            if part is not None:
+                digest.update(str(part.shape).encode())
+                digest.update(np.ascontiguousarray(part).data)
+        return cls(benchmark, task, digest.hexdigest()[:16], epochs, select)
+
+    def key(self, method: str, settings: Settings, seed: int) -> RunKey:
+        """Return what determines a run."""
+        tuning = seed < FINAL_SEEDS_FROM
+        return RunKey(
+            benchmark=self.benchmark.name,
+            data=self.data,
+            split="validation-tenth" if tuning and self.select == "validation" else "full",
+            layers="-".join(str(size) for size in self.benchmark.layers),
+            loss=self.benchmark.loss,
+            method=method,
+            settings=settings_text(settings),
+            epochs=self.epochs,
+            seed=seed,
+            numerics=NUMERICS_VERSION,
+        )
+
+    def tuning_keys(self, method: str, grid: Grid) -> list[RunKey]:
+        """Return the runs by which a method's settings are compared."""
+        return [
+            self.key(method, settings, seed)
+            for settings in settings_of(method, grid, self.benchmark.name)
+            for seed in TUNING_SEEDS
+        ]
+
+    def yardstick_keys(self) -> list[RunKey]:
+        """Return the runs of vSGD-l that hopeless runs are told by; they come first."""
+        return [self.key(YARDSTICK, {}, seed) for seed in TUNING_SEEDS]
+
+    def final_keys(self, method: str, settings: Settings, seeds: int) -> list[RunKey]:
+        """Return the fresh runs of a winner."""
+        return [self.key(method, settings, FINAL_SEEDS_FROM + number) for number in range(seeds)]
+
+    def best_settings(self, store: Store, method: str, grid: Grid) -> Settings | None:
+        """Return the settings with the lowest mean error over the tuning runs; None if all failed.
+
+        Only settings whose runs all came to their end count. Of equals the first in the grid wins.
+        """
+        best, lowest = None, np.inf
+        for settings in settings_of(method, grid, self.benchmark.name):
+            errors = []
+            for seed in TUNING_SEEDS:
+                row = store.get(self.key(method, settings, seed))
+                if row is not None and row.status == "finished" and row.test is not None:
+                    errors.append(row.test)
+            if len(errors) == len(TUNING_SEEDS) and np.mean(errors) < lowest:
+                best, lowest = settings, float(np.mean(errors))
+        return best
+
+    def run(self, key: RunKey, store: Store, stop: threading.Event) -> Row:
+        """Do one run. A tuning run of a rival ends after an epoch if it is hopeless by then."""
+        task = self._validation_task if key.split != "full" else self.task
+        network = self.benchmark.network(key.seed)
+        limit = self._cut_limit(key, store)
+        first_epoch: list[float] = []
+
+        def after_epoch(moment: Moment) -> bool:
+            if first_epoch or not moment.end_of_epoch:
+                return False
+            with np.errstate(over="ignore", invalid="ignore"):
+                first_epoch.append(network.error(task.test_inputs, task.test_targets))
+            return self.epochs > 1 and not first_epoch[0] <= limit
+
+        result = fit(
+            network,
+            self._method(key, len(task.train_inputs)),
+            task.train_inputs,
+            task.train_targets,
+            epochs=key.epochs,
+            seed=key.seed,
+            callback=after_epoch,
+            stop=stop,
+        )
+        if result.status == "interrupted":
+            raise Interrupted
+        finished = result.status == "finished"
+        with np.errstate(over="ignore", invalid="ignore"):
+            train = network.error(task.train_inputs, task.train_targets) if finished else None
+            test = network.error(task.test_inputs, task.test_targets) if finished else None
+        return Row(
+            status="cut" if result.status == "stopped" else "diverged" if not finished else "finished",
+            train=None if train is None else finite_or_none(train),
+            test=None if test is None else finite_or_none(test),
+            first_epoch_test=finite_or_none(first_epoch[0]) if first_epoch else None,
+            diverged_at=result.diverged_at,
+            samples=result.steps,
+            seconds=round(result.seconds, 3),
+        )
+
+    def _method(self, key: RunKey, training_samples: int) -> Method:
+        return method_named(key.method, parse_settings(key.settings), training_samples)
+
+    def _cut_limit(self, key: RunKey, store: Store) -> float:
+        if key.method.startswith("vsgd") or key.seed >= FINAL_SEEDS_FROM:
+            return float("inf")
+        yardstick = store.get(self.key(YARDSTICK, {}, key.seed))
+        if yardstick is None:
+            raise InputError(f"{YARDSTICK} has not been run at seed {key.seed}, which must come first")
+        if yardstick.first_epoch_test is None:
+            return float("inf")
+        return CUT_FACTOR * yardstick.first_epoch_test
+
+    @cached_property
+    def _validation_task(self) -> Task:
+        task = self.task
+        held = np.arange(len(task.train_inputs)) % 10 == 9
+        if not held.any():
+            raise InputError(
+                "the training set is too small to hold a tenth of it out; use --select test"
+            )
+        targets = task.train_targets
+        return Task(
+            np.ascontiguousarray(task.train_inputs[~held]),
+            None if targets is None else targets[~held],
+            np.ascontiguousarray(task.train_inputs[held]),
+            None if targets is None else targets[held],
+        )
