@@ -51,24 +51,26 @@ def online_command(
         print_written(files)
 
 
-def _print_networks(rows: dict[str, dict[str, Any]]) -> None:
+_ROWS = {
+    "parameters": "parameters",
+    "vsgd_l_microseconds": "vSGD-l, microseconds",
+    "sgd_microseconds": "SGD, microseconds",
+    "torch_sgd_microseconds": "torch SGD, microseconds",
+    "torch_sgd_over_vsgd_l": "torch SGD / vSGD-l",
+    "vsgd_l_over_sgd": "vSGD-l / SGD",
+    "share_of_copy_bandwidth": "time of a copy / vSGD-l",
+    "two_threads_over_one": "two threads / one",
+    "vsgd_l_bytes_per_parameter": "vSGD-l, bytes a parameter",
+}
+
+
+def _print_networks(networks: dict[str, dict[str, Any]]) -> None:
     table = Table(title="One step, batch size 1", title_justify="left", title_style="bold")
-    columns = {
-        "parameters": "parameters",
-        "vsgd_l_microseconds": "vSGD-l\nµs",
-        "sgd_microseconds": "SGD\nµs",
-        "torch_sgd_microseconds": "torch SGD\nµs",
-        "torch_sgd_over_vsgd_l": "torch SGD\n/ vSGD-l",
-        "vsgd_l_over_sgd": "vSGD-l\n/ SGD",
-        "share_of_copy_bandwidth": "share of copy\nbandwidth",
-        "two_threads_over_one": "two threads\n/ one",
-        "vsgd_l_bytes_per_parameter": "bytes a\nparameter",
-    }
-    table.add_column("network")
-    for heading in columns.values():
-        table.add_column(heading, justify="right")
-    for name, row in rows.items():
-        table.add_row(f"{name} {row['sizes']}", *(_cell(row.get(key)) for key in columns))
+    table.add_column("")
+    for name, row in networks.items():
+        table.add_column(f"{name}\n{'-'.join(str(size) for size in row['sizes'])}", justify="right")
+    for key, heading in _ROWS.items():
+        table.add_row(heading, *(_cell(row.get(key)) for row in networks.values()))
     Console().print(table)
 
 
