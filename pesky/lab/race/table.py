@@ -1,0 +1,146 @@
+"""From rows to the paper's Tables 1 to 3: means, spreads, and who is not worse than the best."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from scipy.stats import ttest_ind
+
+from pesky.lab import paper
+from pesky.lab.race.grids import Settings, settings_of
+from pesky.lab.race.runner import Race
+from pesky.lab.race.store import Row
+
+__all__ = ["SIGNIFICANCE", "Cell", "Standing", "agrees", "standings"]
+
+SIGNIFICANCE = 0.01  # the paper's p
+AGREEMENT = 0.05  # relative, beside two standard errors
+
+Part = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of Table 2 or 3 with what is known about it."""
+
+    mean: float
+    deviation: float  # between runs
+    runs: int
+    bold: bool  # not different from the best at p = 0.01
+    paper: float | None
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return self.deviation / math.sqrt(self.runs)
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether it is the paper's number, within 5 % or two standard errors; None without one."""
+        return None if self.paper is None else agrees(self.mean, self.error, self.paper)
+
+    def numbers(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "mean": self.mean,
+            "deviation": self.deviation,
+            "runs": self.runs,
+            "bold": self.bold,
+            "paper": self.paper,
+            "agrees": self.agrees,
+        }
+
+
+def agrees(mean: float, error: float, published: float) -> bool:
+    """Whether two means agree within 5 % or two of our standard errors."""
+    return abs(mean - published) <= max(AGREEMENT * published, 2 * error)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A method in a race: its winning settings, what they gave, and what finding them cost."""
+
+    method: str
+    settings: Settings | None  # None: no setting came to its end
+    settings_tried: int
+    train: Cell | None
+    test: Cell | None
+    failed: int  # final runs that diverged
+    tuning_samples: int
+    tuning_seconds: float
+
+    def numbers(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "method": self.method,
+            "settings": self.settings,
+            "settings_tried": self.settings_tried,
+            "train": None if self.train is None else self.train.numbers(),
+            "test": None if self.test is None else self.test.numbers(),
+            "failed_runs": self.failed,
+            "tuning_samples": self.tuning_samples,
+            "tuning_seconds": round(self.tuning_seconds, 1),
+        }
+
+
+def standings(race: Race) -> list[Standing]:
+    """Return every method's standing, best test error first; those without a result come last."""
+    winners, results = race.winners(), race.results()
+    benchmark = race.contest.benchmark.name
+    bold = {part: _not_worse(results, part) for part in ("train", "test")}
+    rows = []
+    for method in race.methods:
+        samples, seconds = race.cost(method)
+        runs = results.get(method, [])
+        rows.append(
+            Standing(
+                method=method,
+                settings=winners.get(method),
+                settings_tried=len(settings_of(method, race.grid, benchmark)),
+                train=_cell(
+                    runs, "train", method in bold["train"], paper.TRAIN.get(benchmark, {}).get(method)
+                ),
+                test=_cell(
+                    runs, "test", method in bold["test"], paper.TEST.get(benchmark, {}).get(method)
+                ),
+                failed=sum(run.status != "finished" for run in runs),
+                tuning_samples=samples,
+                tuning_seconds=seconds,
+            )
+        )
+    return sorted(rows, key=lambda row: math.inf if row.test is None else row.test.mean)
+
+
+def _values(runs: Sequence[Row], part: Part) -> list[float]:
+    values = (getattr(run, part) for run in runs if run.status == "finished")
+    return [value for value in values if value is not None]
+
+
+def _cell(runs: Sequence[Row], part: Part, bold: bool, published: float | None) -> Cell | None:
+    values = _values(runs, part)
+    if not values:
+        return None
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Cell(statistics.fmean(values), deviation, len(values), bold, published)
+
+
+def _not_worse(results: dict[str, list[Row]], part: Part) -> set[str]:
+    """Return the methods that do not differ from the best at p = 0.01, by Welch's t-test."""
+    samples = {method: _values(runs, part) for method, runs in results.items()}
+    samples = {method: values for method, values in samples.items() if values}
+    if not samples:
+        return set()
+    best = min(samples, key=lambda method: statistics.fmean(samples[method]))
+    return {
+        method for method, values in samples.items() if method == best or _same(values, samples[best])
+    }
+
+
+def _same(values: list[float], best: list[float]) -> bool:
+    if len(values) < 2 or len(best) < 2:
+        return False
+    if statistics.variance(values) == statistics.variance(best) == 0:
+        return values[0] == best[0]
+    return bool(ttest_ind(values, best, equal_var=False).pvalue >= SIGNIFICANCE)
