@@ -13,6 +13,7 @@ import pesky
 from pesky.cli import bench, figures
 from pesky.cli.quadratic import quadratic_command
 from pesky.cli.race import race_command
+from pesky.cli.reproduction import reproduction_command
 from pesky.cli.train import train_command
 from pesky.errors import InputError
 
@@ -62,6 +63,7 @@ app.add_typer(figures.app, name="figure")
 app.command("quadratic")(quadratic_command)
 app.command("train")(train_command)
 app.command("race")(race_command)
+app.command("reproduction")(reproduction_command)
 app.add_typer(bench.app, name="bench")
 
 

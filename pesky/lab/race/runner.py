@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from pesky.lab.race.contest import Contest, Interrupted
-from pesky.lab.race.grids import Grid, Settings
+from pesky.lab.race.grids import Grid, Settings, settings_of
 from pesky.lab.race.store import Row, RunKey, Store
 
 __all__ = ["Progress", "Race"]
@@ -133,6 +133,15 @@ class Race:
             found = [self.store.get(key) for key in keys]
             rows[method] = [row for row in found if row is not None]
         return rows
+
+    @property
+    def benchmark_name(self) -> str:
+        """Return which benchmark it is."""
+        return self.contest.benchmark.name
+
+    def tried(self, method: str) -> int:
+        """Return how many settings are compared."""
+        return len(settings_of(method, self.grid, self.benchmark_name))
 
     def cost(self, method: str) -> tuple[int, float]:
         """Return the samples learnt from, and the seconds spent, in tuning a method."""

@@ -4,16 +4,15 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from scipy.stats import ttest_ind
 
 from pesky.lab import paper
-from pesky.lab.race.grids import Settings, settings_of
-from pesky.lab.race.runner import Race
+from pesky.lab.race.grids import Settings
 from pesky.lab.race.store import Row
 
-__all__ = ["SIGNIFICANCE", "Cell", "Standing", "agrees", "standings"]
+__all__ = ["SIGNIFICANCE", "Cell", "Outcome", "Standing", "agrees", "standings"]
 
 SIGNIFICANCE = 0.01  # the paper's p
 AGREEMENT = 0.05  # relative, beside two standard errors
@@ -85,10 +84,40 @@ class Standing:
         }
 
 
-def standings(race: Race) -> list[Standing]:
+class Outcome(Protocol):
+    """What standings are made from: a race that has been run, or the rows of one in a store."""
+
+    @property
+    def benchmark_name(self) -> str:
+        """Return which benchmark it is."""
+        ...
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Return who took part."""
+        ...
+
+    def winners(self) -> dict[str, Settings]:
+        """Return each method's best settings."""
+        ...
+
+    def results(self) -> dict[str, list[Row]]:
+        """Return the fresh runs of each method's winner."""
+        ...
+
+    def tried(self, method: str) -> int:
+        """Return how many settings were compared."""
+        ...
+
+    def cost(self, method: str) -> tuple[int, float]:
+        """Return samples and seconds spent in comparing them."""
+        ...
+
+
+def standings(race: Outcome) -> list[Standing]:
     """Return every method's standing, best test error first; those without a result come last."""
     winners, results = race.winners(), race.results()
-    benchmark = race.contest.benchmark.name
+    benchmark = race.benchmark_name
     bold = {part: _not_worse(results, part) for part in ("train", "test")}
     rows = []
     for method in race.methods:
@@ -98,7 +127,7 @@ def standings(race: Race) -> list[Standing]:
             Standing(
                 method=method,
                 settings=winners.get(method),
-                settings_tried=len(settings_of(method, race.grid, benchmark)),
+                settings_tried=race.tried(method),
                 train=_cell(
                     runs, "train", method in bold["train"], paper.TRAIN.get(benchmark, {}).get(method)
                 ),
