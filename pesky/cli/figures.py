@@ -1,9 +1,12 @@
 """``pesky figure NAME``: the paper's figures, one command each."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from pesky.cli.output import (
     AsJson,
@@ -14,7 +17,19 @@ from pesky.cli.output import (
     ready_folder,
     write_json,
 )
-from pesky.lab.figures import Picture, bowl, idealised, nonstationary, quadratic
+from pesky.cli.race import DEFAULT_STORE
+from pesky.cli.train import DataFolder
+from pesky.lab.figures import (
+    Picture,
+    bowl,
+    errors,
+    idealised,
+    nonstationary,
+    quadratic,
+    rates,
+    slow_start,
+)
+from pesky.lab.race import Store
 
 __all__ = ["app"]
 
@@ -23,6 +38,17 @@ app = typer.Typer(no_args_is_help=True, help="Draw a figure of the paper as PNG 
 DEFAULT_FOLDER = "pesky-figures"
 Runs = Annotated[int, typer.Option(help="Independent runs.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
+
+
+StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="Where pesky race keeps runs.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Minutes instead of the full protocol.")]
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None]]:
+    """Say on standard error what is being computed, if somebody can see it."""
+    with Console(stderr=True).status("computing") as status:
+        yield lambda text: status.update(f"computing {text}")
 
 
 def _deliver(picture: Picture, folder: Path, as_json: bool) -> None:
@@ -99,4 +125,54 @@ def nonstationary_command(
     """Figure 4: the same while the optimum jumps, again and again."""
     folder = ready_folder(out)
     picture = nonstationary.make(jump=jump, every=every, jumps=jumps, runs=runs, seed=seed)
+    _deliver(picture, folder, as_json)
+
+
+@app.command("errors")
+def errors_command(
+    view: Annotated[errors.View, typer.Option(help="Which of the paper's three pictures.")] = "mnist",
+    store: StoreFile = DEFAULT_STORE,
+    out: OutFolder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Figures 5 to 7: training against test error of every setting that was raced."""
+    folder = ready_folder(out)
+    with Store(store) as opened:
+        _deliver(errors.make(opened, view=view), folder, as_json)
+
+
+@app.command("rates")
+def rates_command(
+    quick: Quick = False,
+    runs: Runs = 10,
+    store: StoreFile = DEFAULT_STORE,
+    data: DataFolder = None,
+    out: OutFolder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Figure 8: learning rates of every method on C0 and M0, at the settings that won."""
+    folder = ready_folder(out)
+    with Store(store) as opened, _status() as say:
+        chosen = (1, 1) if quick else (runs, 6)
+        picture = rates.make(opened, folder=data, runs=chosen[0], epochs=chosen[1], say=say)
+    _deliver(picture, folder, as_json)
+
+
+@app.command("slow-start")
+def slow_start_command(
+    benchmarks: Annotated[list[str] | None, typer.Argument(help="Else M0, M1 and M2.")] = None,
+    quick: Quick = False,
+    runs: Runs = 2,
+    data: DataFolder = None,
+    out: OutFolder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Test error of vSGD-l, -b, -g against the factor C of the slow start."""
+    folder = ready_folder(out)
+    names = benchmarks or (["M0"] if quick else ["M0", "M1", "M2"])
+    factors = slow_start.FACTORS[::2] if quick else slow_start.FACTORS
+    with _status() as say:
+        picture = slow_start.make(
+            names, folder=data, runs=1 if quick else runs, factors=factors, say=say
+        )
     _deliver(picture, folder, as_json)

@@ -13,6 +13,7 @@ from pesky.files import atomic_path
 __all__ = [
     "BLUE",
     "GREEN",
+    "METHOD_STYLES",
     "ORANGE",
     "PLAIN_BOX",
     "PURPLE",
@@ -48,6 +49,19 @@ _STYLES: dict[str, dict[str, Any]] = {
     "SGD 0.2": {"color": SKY, "linestyle": (0, (6, 1.5))},
     "SGD 1/t": {"color": GREEN, "linestyle": (0, (5, 1, 1, 1))},
     "SGD 0.2/t": {"color": PURPLE, "linestyle": (0, (1.5, 1))},
+}
+
+
+# Of the race: vSGD in black, rivals each in a colour, all with a marker of their own.
+METHOD_STYLES: dict[str, dict[str, Any]] = {
+    "vsgd-l": {"color": "black", "marker": "o"},
+    "vsgd-b": {"color": "black", "marker": "s", "markerfacecolor": "0.6"},
+    "vsgd-g": {"color": "black", "marker": "^", "markerfacecolor": "white"},
+    "sgd": {"color": "#0072B2", "marker": "x"},
+    "adagrad": {"color": "#E69F00", "marker": "D"},
+    "smd": {"color": "#009E73", "marker": "v"},
+    "amari": {"color": "#CC79A7", "marker": "P"},
+    "almeida": {"color": "#56B4E9", "marker": "*"},
 }
 
 

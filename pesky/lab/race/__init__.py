@@ -2,6 +2,7 @@
 
 from pesky.lab.race.contest import Contest, Interrupted, Select
 from pesky.lab.race.grids import GRIDS, Grid, listed_methods
+from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.runner import Progress, Race
 from pesky.lab.race.store import Row, RunKey, Store
 
@@ -12,6 +13,7 @@ __all__ = [
     "Interrupted",
     "Progress",
     "Race",
+    "Recorded",
     "Row",
     "RunKey",
     "Select",
