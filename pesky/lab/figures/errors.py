@@ -41,7 +41,7 @@ def make(store: Store, *, view: View) -> Picture:
         numbers[name] = _draw(panel, name, one, zoomed=view != "global")
     for panel in list(axes.flat)[len(present) :]:
         panel.set_visible(False)
-    _legend(figure, axes.flat[0], present)
+    _legend(figure, axes.flat[0], present, columns=min(8, 3 * columns))
     return Picture(f"errors-{view}", figure, numbers)
 
 
@@ -97,8 +97,8 @@ def _zoom(axes: Axes, points: dict[str, Any], winners: dict[str, tuple[float, fl
     return outside
 
 
-def _legend(figure: Any, axes: Axes, present: dict[str, Recorded]) -> None:
+def _legend(figure: Any, axes: Axes, present: dict[str, Recorded], columns: int) -> None:
     methods = dict.fromkeys(method for one in present.values() for method in one.methods)
     for method in methods:
         axes.plot([], [], linestyle="none", markersize=9, label=method, **METHOD_STYLES[method])
-    legend_above(figure, axes, columns=min(8, len(methods)))
+    legend_above(figure, axes, columns=columns)

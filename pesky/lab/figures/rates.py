@@ -47,6 +47,7 @@ def make(
             say(f"{name} {method}")
             traces = _traces(benchmark, task, method, settings, runs, epochs)
             numbers[name][method] = _draw(panel, method, traces, len(task.train_inputs))
+        panel.set_ylim(1e-8, 1e3)
         panel.set_title(f"{name} {list(benchmark.layers)}", fontweight="bold")
         tidy(panel, x="epoch", y="learning rate")
     legend_above(figure, axes[1], columns=8)
@@ -83,5 +84,4 @@ def _draw(axes: Axes, method: str, trace: dict[str, NDArray[Any]], samples: int)
     low = np.where(np.isnan(shown[:, _MIN]), floor, shown[:, _MIN])
     axes.fill_between(time, low, shown[:, _MAX], color=style["color"], alpha=0.12, linewidth=0)
     axes.loglog(time, shown[:, _MEDIAN], markevery=5, markersize=5, label=method, **style)
-    axes.set_ylim(bottom=1e-8)
     return {"first_median": float(rate[0, _MEDIAN]), "last_median": float(rate[-1, _MEDIAN])}
