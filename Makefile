@@ -34,6 +34,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 demo: $(VENV)/demo.stamp
 	$(BIN)/pesky figure nonstationary --out $(DEMO_FOLDER)
 	$(BIN)/pesky race digits --store $(DEMO_FOLDER)/race.sqlite --out $(DEMO_FOLDER)
+	$(BIN)/pesky report --store $(DEMO_FOLDER)/race.sqlite --figures $(DEMO_FOLDER) --out $(DEMO_FOLDER)
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)

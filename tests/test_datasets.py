@@ -62,7 +62,8 @@ def test_a_damaged_file_is_named(copy_of_data, damage):
 
 def test_a_missing_folder_and_an_unknown_name_are_told(monkeypatch, tmp_path):
     monkeypatch.delenv("PESKY_DATA", raising=False)
-    with pytest.raises(InputError, match="PESKY_DATA"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(InputError, match=r"pesky data fetch mnist.*PESKY_DATA"):
         datasets.load("mnist")
     with pytest.raises(InputError, match="nowhere"):
         datasets.load("mnist", tmp_path / "nowhere")

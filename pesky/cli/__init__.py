@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 import pesky
-from pesky.cli import bench, figures
+from pesky.cli import bench, data, figures
 from pesky.cli.quadratic import quadratic_command
 from pesky.cli.race import race_command
+from pesky.cli.report import report_command
 from pesky.cli.reproduction import reproduction_command
 from pesky.cli.train import train_command
 from pesky.errors import InputError
@@ -34,6 +35,8 @@ Start here:
     pesky quadratic --help       numbers for your own problem and methods
 
     pesky train digits --method vsgd-b   a network, one sample at a time
+
+    pesky data fetch mnist       what the paper trains on; also cifar10
 
     pesky train M0 --method sgd  a rival at the paper's best setting (MNIST)
 
@@ -63,8 +66,10 @@ app.add_typer(figures.app, name="figure")
 app.command("quadratic")(quadratic_command)
 app.command("train")(train_command)
 app.command("race")(race_command)
+app.command("report")(report_command)
 app.command("reproduction")(reproduction_command)
 app.add_typer(bench.app, name="bench")
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -20,7 +20,7 @@ __all__ = ["DataFolder", "train_command"]
 
 DataFolder = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Folder with mnist/ and cifar10/; else PESKY_DATA."),
+    typer.Option("--data", metavar="DIR", help="Folder with the data; else PESKY_DATA or the cache."),
 ]
 
 

@@ -3,17 +3,34 @@
 import gzip
 import hashlib
 import os
+import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pesky.errors import InputError
 
-__all__ = ["DATASETS", "FILES", "DataFile", "DataSet", "data_folder", "load"]
+__all__ = [
+    "DATASETS",
+    "FILES",
+    "DataFile",
+    "DataSet",
+    "FileState",
+    "cache_folder",
+    "data_folder",
+    "data_folders",
+    "file_state",
+    "find_folder",
+    "load",
+    "where_to_put",
+]
+
+FileState = Literal["ok", "missing", "truncated", "corrupt", "unreadable"]
 
 
 @dataclass(frozen=True)
@@ -77,37 +94,98 @@ class DataSet:
     test_labels: NDArray[np.int64]
 
 
-def data_folder(given: str | Path | None = None) -> Path:
-    """Return the folder that holds the data: `given`, or the one in PESKY_DATA."""
-    chosen = given if given is not None else os.environ.get("PESKY_DATA")
-    if not chosen:
-        raise InputError(
-            "no data folder is known; set PESKY_DATA (or --data) to a folder with mnist/ and cifar10/"
-        )
-    folder = Path(chosen)
-    if not folder.is_dir():
-        raise InputError(
-            f"the data folder {folder} does not exist; set PESKY_DATA (or --data) to one that does"
-        )
-    return folder
+def cache_folder() -> Path:
+    """Return the folder in the user's cache where fetched data goes; it need not exist."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(named).is_absolute():  # the XDG specification has relative ones ignored
+        return Path(named) / "pesky" / "data"
+    try:
+        return Path.home() / ".cache" / "pesky" / "data"
+    except RuntimeError:  # a user without a home, as in some containers
+        raise InputError("no home folder is known; set PESKY_DATA (or --data) to a folder") from None
+
+
+def data_folders(given: str | Path | None = None) -> list[Path]:
+    """Return the folders in which data is looked for, in order: `given`, PESKY_DATA, the cache."""
+    folders = []
+    if given is not None:
+        if not Path(given).is_dir():  # named on purpose, so a slip is told
+            raise InputError(f"the data folder {given} does not exist; name one that does")
+        folders.append(Path(given))
+    if os.environ.get("PESKY_DATA"):
+        folders.append(Path(os.environ["PESKY_DATA"]))
+    with suppress(InputError):
+        folders.append(cache_folder())
+    return list(dict.fromkeys(folders))
+
+
+def find_folder(name: str, given: str | Path | None = None) -> Path | None:
+    """Return the first folder that has a file of the data set, or None.
+
+    One file is enough: a set that lacks another is told as such, not replaced by one elsewhere.
+    """
+    for folder in data_folders(given):
+        if any((folder / file.path).is_file() for file in FILES[name]):
+            return folder
+    return None
+
+
+def data_folder(name: str, given: str | Path | None = None) -> Path:
+    """Return the folder that holds the data set: `given`, the one in PESKY_DATA or the cache."""
+    found = find_folder(name, given)
+    if found is not None:
+        return found
+    folders = data_folders(given)
+    if not folders:
+        raise InputError(f"{name} has no folder to be looked for in; set PESKY_DATA (or --data) to one")
+    looked_in = " or ".join(str(folder) for folder in folders)
+    raise InputError(
+        f"{name} is not in {looked_in}; run pesky data fetch {name}, "
+        f"or {where_to_put(name, folders[0])} (--data or PESKY_DATA names another folder)"
+    )
+
+
+def where_to_put(name: str, folder: Path) -> str:
+    """Say what a user without a network is to do."""
+    files = ", ".join(Path(file.path).name for file in FILES[name])
+    return f"put the published {files} into {folder / name}"
+
+
+def file_state(path: Path, file: DataFile) -> FileState:
+    """Compare a file with the published one."""
+    try:
+        with path.open("rb") as content:
+            size = os.fstat(content.fileno()).st_size
+            if size < file.size:
+                return "truncated"
+            same = (
+                size == file.size and hashlib.file_digest(content, "sha256").hexdigest() == file.sha256
+            )
+    except FileNotFoundError:
+        return "missing"
+    except OSError:
+        return "unreadable"
+    return "ok" if same else "corrupt"
 
 
 def load(name: str, folder: str | Path | None = None) -> DataSet:
     """Read a data set by name. `digits` comes with scikit-learn and needs no folder.
+
+    The others are looked for in `folder`, then in PESKY_DATA, then in the user's cache.
 
     Pixels are divided by their largest value; then the training mean is subtracted along each
     dimension. Of `digits` every fifth sample, from the fifth on, is in the test set (359 of 1797).
     """
     if name not in DATASETS:
         raise InputError(f"unknown data set {name!r}; there are {', '.join(DATASETS)}")
-    return _load(name, None if name == "digits" else data_folder(folder).resolve())
+    return _load(name, None if name == "digits" else data_folder(name, folder).resolve())
 
 
 @lru_cache(maxsize=2)
 def _load(name: str, folder: Path | None) -> DataSet:
     if folder is None:
         return _prepared(name, *_read_digits(), brightest=16)
-    contents = [_checked(folder / file.path, file) for file in FILES[name]]
+    contents = [_checked(folder, name, file) for file in FILES[name]]
     parts = _read_mnist(contents) if name == "mnist" else _read_cifar(contents)
     return _prepared(name, *parts, brightest=255)
 
@@ -127,14 +205,16 @@ def _prepared(
     return DataSet(name, train - mean, next(labels), test - mean, next(labels))
 
 
-def _checked(path: Path, file: DataFile) -> bytes:
+def _checked(folder: Path, name: str, file: DataFile) -> bytes:
+    path = folder / file.path
+    fix = f"run pesky data verify {name} --replace --data {shlex.quote(str(folder))}"
     if not path.is_file():
-        raise InputError(f"{path} is missing; put the published file there")
+        raise InputError(f"{path} is missing; put the published file there, or {fix}")
     content = path.read_bytes()
     if len(content) != file.size:
-        raise InputError(f"{path} has {len(content)} bytes, the published file {file.size}; replace it")
+        raise InputError(f"{path} has {len(content)} bytes, the published file {file.size}; {fix}")
     if hashlib.sha256(content).hexdigest() != file.sha256:
-        raise InputError(f"{path} is damaged: its SHA-256 is not the published file's; replace it")
+        raise InputError(f"{path} is damaged: its SHA-256 is not the published file's; {fix}")
     return content
 
 

@@ -1,0 +1,41 @@
+"""``pesky report``: everything that a store holds, as one page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pesky.cli.figures import DEFAULT_FOLDER
+from pesky.cli.output import AsJson, OutFolder, print_json, print_written, ready_folder
+from pesky.cli.race import DEFAULT_STORE
+from pesky.errors import InputError
+from pesky.files import atomic_path
+from pesky.lab.race import Store
+from pesky.lab.report import report_page
+
+__all__ = ["report_command"]
+
+
+def report_command(
+    store: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where pesky race keeps runs.")
+    ] = DEFAULT_STORE,
+    figures: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder with what pesky figure drew.")
+    ] = Path(DEFAULT_FOLDER),
+    out: OutFolder = ".",
+    as_json: AsJson = False,
+) -> None:
+    """Write report.html: the claim in numbers, tables, and plots that tell their settings."""
+    folder = ready_folder(out)
+    if not store.is_file():
+        raise InputError(f"there is no store {store}; run: pesky race digits --store {store}")
+    with Store(store) as opened:
+        page = report_page(opened, figures if figures.is_dir() else None)
+    path = folder / "report.html"
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    if as_json:
+        print_json({"files": [str(path)]})
+    else:
+        print_written([str(path)])

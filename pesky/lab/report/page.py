@@ -1,0 +1,215 @@
+"""One self-contained page from whatever a store holds: claim, tables, plots, figures."""
+
+import base64
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+import pesky
+from pesky.lab import paper
+from pesky.lab.benchmarks import BENCHMARKS, METHODS
+from pesky.lab.race import Recorded, Store
+from pesky.lab.race.table import Cell, Standing, standings
+from pesky.lab.report.scatter import COLOURS, scatter
+
+__all__ = ["report_page"]
+
+# The figures of the paper: file name, caption, and the command that draws it.
+FIGURES = (
+    ("idealised", "Per-sample quadratics and their mean.", "pesky figure idealised"),
+    ("bowl", "Trajectories in a noisy bowl.", "pesky figure bowl"),
+    ("quadratic", "Loss and rates on the noisy quadratic.", "pesky figure quadratic"),
+    ("nonstationary", "The same while the optimum jumps.", "pesky figure nonstationary"),
+    ("errors-mnist", "Training against test error, MNIST.", "pesky figure errors --view mnist"),
+    ("errors-cifar", "Training against test error, CIFAR-10.", "pesky figure errors --view cifar"),
+    ("errors-global", "All benchmarks, zoomed out.", "pesky figure errors --view global"),
+    ("rates", "Learning rates through time on C0 and M0.", "pesky figure rates"),
+    ("slow-start", "Test error against the slow start's C.", "pesky figure slow-start"),
+)
+_VSGD = ("vsgd-l", "vsgd-b", "vsgd-g")
+
+
+def report_page(store: Store, figures: Path | None = None) -> str:
+    """Return the page as HTML. `figures` is a folder with SVG files of ``pesky figure``."""
+    recorded = {name: Recorded(store, name) for name in BENCHMARKS}
+    tables = {
+        name: {row.method: row for row in standings(one)}
+        for name, one in recorded.items()
+        if one.winners()
+    }
+    resources = files("pesky.lab.report")
+    style = resources.joinpath("style.css").read_text(encoding="utf-8")
+    script = resources.joinpath("hover.js").read_text(encoding="utf-8")
+    body = "\n".join(
+        (
+            _claim(tables),
+            _errors("Error on the test set", tables, "test"),
+            _errors("Error on the training set", tables, "train"),
+            _settings(tables),
+            _plots({name: recorded[name] for name in tables}),
+            _figures(figures),
+            _missing(tables),
+        )
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>pesky: the race</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n"
+        f"<footer>Made by pesky {pesky.__version__} from {escape(store.path.name)}.</footer>\n"
+        f"<script>\n{script}</script>\n</body>\n</html>\n"
+    )
+
+
+Tables = dict[str, dict[str, Standing]]
+
+
+def _claim(tables: Tables) -> str:
+    items = []
+    for name, rows in tables.items():
+        untuned = [row for row in rows.values() if row.method in _VSGD and row.test is not None]
+        rivals = [row for row in rows.values() if row.method not in _VSGD and row.test is not None]
+        if not untuned:
+            continue
+        ours = ", ".join(f"{row.method} {_plain(name, row.test)}" for row in untuned)
+        text = f"<b>{escape(name)}</b>untuned: {escape(ours)}"
+        if rivals:
+            best = min(rivals, key=lambda row: row.test.mean if row.test else 0.0)
+            tried = sum(row.settings_tried for row in rivals)
+            text += (
+                f"<br>best of {tried:,} tuned settings: {escape(best.method)} "
+                f"({escape(_settings_text(best))}) {escape(_plain(name, best.test))}"
+            )
+        items.append(f"<li>{text}</li>")
+    intro = (
+        "<h1>One untuned method against hundreds of tuned ones</h1>"
+        '<p class="lead">vSGD sets its own learning rates. Its rivals were tuned over the grids of the '
+        "paper “No More Pesky Learning Rates”, on the test set, as the paper did. Test errors after 6 "
+        "epochs, one sample at a time, mean of fresh runs:</p>"
+    )
+    if not items:
+        return (
+            intro + '<p class="note">Nothing has been raced yet. Run <code>pesky race digits</code>.</p>'
+        )
+    return intro + f'<ul class="claims">{"".join(items)}</ul>'
+
+
+def _plain(benchmark: str, cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    return f"{cell.mean:.2f}" + (" %" if BENCHMARKS[benchmark].loss == "cross-entropy" else "")
+
+
+def _table(header: Iterable[str], rows: Iterable[str]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in header)
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _errors(title: str, tables: Tables, part: str) -> str:
+    if not tables:
+        return ""
+    rows = []
+    for name, standings_of in tables.items():
+        cells = []
+        for method in METHODS:
+            row = standings_of.get(method)
+            cells.append(_cell(None if row is None else (row.test if part == "test" else row.train)))
+        rows.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
+    note = (
+        '<p class="note">Mean ± standard error; below it the paper’s number. Bold: not different from '
+        "the best of its row at p = 0.01 (Welch’s test). Percent; of CR the reconstruction error.</p>"
+    )
+    return f"<h2>{title}</h2>{_table(('', *METHODS), rows)}{note}"
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "<td>–</td>"
+    text = f"{cell.mean:.2f} ± {cell.error:.2f}"
+    if cell.bold:
+        text = f"<b>{text}</b>"
+    if cell.paper is None:
+        return f"<td>{text}</td>"
+    kind = ' class="miss"' if cell.agrees is False else ""
+    return f"<td{kind}>{text}<small>paper {cell.paper:.2f}</small></td>"
+
+
+def _settings_text(row: Standing) -> str:
+    if row.settings is None:
+        return "no setting finished"
+    return ", ".join(f"{name} {value}" for name, value in row.settings.items()) or "nothing to set"
+
+
+def _settings(tables: Tables) -> str:
+    rows = []
+    for name, standings_of in tables.items():
+        for method in METHODS:
+            row = standings_of.get(method)
+            if row is None or method in _VSGD:
+                continue
+            published = paper.BEST_SETTINGS.get(name, {}).get(method)
+            theirs = "–" if published is None else ", ".join(f"{k} {v}" for k, v in published.items())
+            cells = (
+                *(name, method, _settings_text(row), theirs, f"{row.settings_tried}"),
+                *(f"{row.tuning_samples / 1e6:.1f} million", f"{row.tuning_seconds:.0f} s"),
+            )
+            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    if not rows:
+        return ""
+    header = ("", "method", "best setting", "paper’s", "tried", "samples", "time of one core")
+    return f"<h2>What tuning found, and what it cost</h2>{_table(header, rows)}"
+
+
+def _plots(recorded: dict[str, Recorded]) -> str:
+    if not recorded:
+        return ""
+    plots = "".join(scatter(one, _unit(name)) for name, one in recorded.items())
+    methods = dict.fromkeys(method for one in recorded.values() for method in one.methods)
+    key = "".join(f"<li>{_mark(method)}{escape(method)}</li>" for method in methods)
+    return (
+        "<h2>Every setting that was tried</h2>"
+        '<p class="note">Large: the best of each method. Point at one, or tap it, to see its settings. '
+        "vSGD-b is a square, vSGD-g a triangle. Settings that diverged or were cut are left out.</p>"
+        f'<ul class="key">{key}</ul><div class="plots">{plots}</div>'
+    )
+
+
+def _unit(benchmark: str) -> str:
+    return "%" if BENCHMARKS[benchmark].loss == "cross-entropy" else "½|x−y|²"
+
+
+def _mark(method: str) -> str:
+    colour = COLOURS.get(method)
+    return f'<i style="background:{colour}"></i>' if colour else '<i class="vsgd"></i>'
+
+
+def _figures(folder: Path | None) -> str:
+    shown, absent = [], []
+    for name, caption, command in FIGURES:
+        path = None if folder is None else folder / f"{name}.svg"
+        if path is None or not path.is_file():
+            absent.append(f"<li>{escape(caption)} <code>{escape(command)}</code></li>")
+            continue
+        content = base64.b64encode(path.read_bytes()).decode()
+        image = f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{content}">'
+        shown.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
+    text = "<h2>Figures of the paper</h2>" + "".join(shown)
+    if absent:
+        text += f'<p class="note">Not drawn yet:</p><ul class="note">{"".join(absent)}</ul>'
+    return text
+
+
+def _missing(tables: Tables) -> str:
+    lines = []
+    for name in BENCHMARKS:
+        wanted = paper.TRAIN.get(name, dict.fromkeys(METHODS))
+        rows = tables.get(name, {})
+        absent = [method for method in wanted if method not in rows or rows[method].test is None]
+        if absent:
+            lines.append(
+                f"<li>{escape(name)}: {', '.join(absent)} <code>pesky race {escape(name)}</code></li>"
+            )
+    if not lines:
+        return ""
+    return f'<h2>Not run yet</h2><ul class="note">{"".join(lines)}</ul>'

@@ -1,0 +1,141 @@
+"""The report: from rows to a page, and the page in a real browser."""
+
+import json
+import re
+import shutil
+import subprocess
+from html import escape
+
+import pytest
+
+from pesky.lab.race import Row, RunKey, Store
+from pesky.lab.race.grids import settings_of, settings_text
+from pesky.lab.report import report_page
+from pesky.lab.reproduction import reproduction_page
+from pesky.online import NUMERICS_VERSION
+from tests.test_cli import assert_one_clear_line, pesky_command
+
+CHROMIUM = shutil.which("chromium")
+QUIET = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+def add(store, benchmark, method, settings, seed, train, test, status="finished"):
+    key = RunKey(
+        *(benchmark, "0", "full", "784-10", "cross-entropy", method, settings_text(settings)),
+        *(6, seed, NUMERICS_VERSION),
+    )
+    store.finish(key, Row(status, train, test, test, None, 1000, 1.5))
+
+
+@pytest.fixture
+def store(tmp_path):
+    """M0 with vSGD-l, SGD and AdaGrad; SGD's best is its fifth setting, by far."""
+    with Store(tmp_path / "race.sqlite") as opened:
+        for seed in (0, 1, *range(100, 110)):
+            add(opened, "M0", "vsgd-l", {}, seed, 6.7 + seed % 3 / 100, 7.5 + seed % 3 / 100)
+        for number, settings in enumerate(settings_of("sgd", "full", "M0")):
+            for seed in (0, 1):
+                error = 7.6 if number == 4 else 9.0 + number
+                status = "diverged" if number > 60 else "finished"
+                add(opened, "M0", "sgd", settings, seed, error - 0.5, error, status)
+        best = settings_of("sgd", "full", "M0")[4]
+        for seed in range(100, 110):
+            add(opened, "M0", "sgd", best, seed, 9.3 + seed % 3 / 100, 9.8 + seed % 3 / 100)
+        yield opened
+
+
+def test_the_page_holds_claim_tables_points_and_what_is_missing(store):
+    page = report_page(store)
+    assert "untuned: vsgd-l 7.51 %" in page
+    assert "best of 68 tuned settings: sgd (eta0 3e-7, gamma 0) 9.81 %" in page.replace("<br>", "")
+    assert "<b>7.51 ± 0.00</b>" in page
+    assert "paper 7.60" in page
+    assert page.count('class="miss"') == 2  # SGD's train and test error are far from the paper's
+    assert page.count("data-tip=") == 61 + 1
+    assert "M1: vsgd-l" in page
+    assert "pesky figure rates" in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+
+
+def test_figures_are_part_of_the_page(store, tmp_path):
+    (tmp_path / "rates.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    page = report_page(store, tmp_path)
+    assert "data:image/svg+xml;base64," in page
+    assert "<code>pesky figure rates</code>" not in page
+
+
+def test_an_empty_store_says_what_to_run(tmp_path):
+    with Store(tmp_path / "empty.sqlite") as opened:
+        assert "pesky race digits" in report_page(opened)
+        assert "What has not been run" in reproduction_page(opened, "pesky reproduction")
+
+
+def test_the_reproduction_page_lists_cells_and_misses(store):
+    page = reproduction_page(store, "pesky reproduction rows.csv")
+    assert "**7.51 ± 0.00**" in page
+    assert "9.81 ± 0.00 \\*" in page
+    assert re.search(r"- M0, SGD, test: ours 9\.81 .* paper 7\.60, \+29 %", page)
+    assert "- M0: vSGD-b, vSGD-g, AdaGrad" in page
+
+
+def test_commands_write_the_pages(store, tmp_path):
+    result = pesky_command("report", "--store", str(store.path), "--out", str(tmp_path), "--json")
+    assert json.loads(result.stdout)["files"] == [str(tmp_path / "report.html")]
+    result = pesky_command("reproduction", "--store", str(store.path), "--out", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert "Table 3" in (tmp_path / "reproduction.md").read_text()
+    missing = pesky_command("report", "--store", str(tmp_path / "none.sqlite"), cwd=tmp_path)
+    assert_one_clear_line(missing, "none.sqlite", "pesky race")
+
+
+PROBE = """<script>
+addEventListener("load", () => setTimeout(() => {
+  const point = document.querySelector(".point.winner");
+  point.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+  const tip = document.getElementById("tip");
+  const shown = tip.hidden ? null : tip.textContent;
+  const box = tip.getBoundingClientRect();
+  document.querySelector("h1").dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+  parent.document.body.dataset.probe = JSON.stringify({
+    shown, hidesAgain: tip.hidden, inside: box.left >= 0 && box.right <= innerWidth,
+    wide: document.documentElement.scrollWidth, width: innerWidth,
+  });
+}, 100));
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_works_in_a_browser(store, tmp_path, width):
+    # In a frame, because a window of its own cannot be as narrow as a phone.
+    page = escape(report_page(store).replace("</body>", PROBE), quote=True)
+    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe>'
+    path = tmp_path / "report.html"
+    path.write_text(f"<!doctype html><meta charset=utf-8><body>{frame}</body>", encoding="utf-8")
+    result = subprocess.run(
+        [
+            *(
+                CHROMIUM,
+                *QUIET,
+                f"--user-data-dir={tmp_path / 'profile'}",
+                f"--window-size={width + 100},1000",
+            ),
+            *("--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", path.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in result.stderr
+    found = re.search(r'data-probe="(.*?)"', result.stdout)
+    assert found, result.stdout[-500:]
+    probe = json.loads(found[1].replace("&quot;", '"'))
+    assert probe["shown"].startswith("vsgd-l\nnothing to set\ntrain 6.7") or "eta0" in probe["shown"]
+    assert probe["hidesAgain"]
+    assert probe["inside"]
+    assert probe["width"] == width
+    assert probe["wide"] <= width
