@@ -9,6 +9,7 @@ from html import escape
 import pytest
 
 from pesky.lab.race import Row, RunKey, Store
+from pesky.lab.race.contest import PROTOCOL
 from pesky.lab.race.grids import settings_of, settings_text
 from pesky.lab.report import report_page
 from pesky.lab.reproduction import reproduction_page
@@ -25,7 +26,7 @@ QUIET = (
 def add(store, benchmark, method, settings, seed, train, test, status="finished"):
     key = RunKey(
         *(benchmark, "0", "full", "784-10", "cross-entropy", method, settings_text(settings)),
-        *(6, seed, NUMERICS_VERSION),
+        *(6, seed, NUMERICS_VERSION, PROTOCOL),
     )
     store.finish(key, Row(status, train, test, test, None, 1000, 1.5))
 

@@ -1,9 +1,9 @@
 """``pesky figure NAME``: the paper's figures, one command each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,9 +19,12 @@ from pesky.cli.output import (
 )
 from pesky.cli.race import DEFAULT_STORE
 from pesky.cli.train import DataFolder
+from pesky.errors import check_count
 from pesky.lab.figures import (
     Picture,
     bowl,
+    critical,
+    epochs,
     errors,
     idealised,
     nonstationary,
@@ -51,7 +54,19 @@ def _status() -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(f"computing {text}")
 
 
-def _deliver(picture: Picture, folder: Path, as_json: bool) -> None:
+@contextmanager
+def _resumable() -> Iterator[Callable[[str], None]]:
+    """As `_status`, for work of hours: each thing told is a line of its own, also in a log file."""
+    console = Console(stderr=True)
+    try:
+        with console.status("computing"):
+            yield lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on from here", highlight=False)
+        raise
+
+
+def _deliver(picture: Picture, folder: Path, as_json: bool, said: Sequence[str] = ()) -> None:
     files = picture.save(folder)
     numbers = folder / f"{picture.name}.json"
     write_json(numbers, picture.numbers)
@@ -61,6 +76,8 @@ def _deliver(picture: Picture, folder: Path, as_json: bool) -> None:
         return
     if "methods" in picture.numbers:
         print_methods(f"Figure {picture.name}", picture.numbers["methods"])
+    for line in said:
+        print(line)
     rise = picture.numbers.get("tenfold_rise")
     if rise is not None:
         steps = rise["median_steps"]
@@ -176,3 +193,69 @@ def slow_start_command(
             names, folder=data, runs=1 if quick else runs, factors=factors, say=say
         )
     _deliver(picture, folder, as_json)
+
+
+@app.command("epochs")
+def epochs_command(
+    quick: Quick = False,
+    passes: Annotated[
+        int | None, typer.Option("--epochs", help="Passes over the data; else 100, or 5 if --quick.")
+    ] = None,
+    hidden: Annotated[
+        int | None, typer.Option(help="Hidden units; else 800, or 100 if --quick.")
+    ] = None,
+    seed: Seed = 0,
+    data: DataFolder = None,
+    out: OutFolder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """A long run: 100 epochs of vSGD-l on MNIST. Stopped, it goes on when started again."""
+    default_passes, default_hidden = (5, 100) if quick else (100, 800)
+    chosen = {
+        "epochs": check_count("--epochs", default_passes if passes is None else passes),
+        "hidden": check_count(
+            "--hidden", default_hidden if hidden is None else hidden, most=epochs.MOST_HIDDEN
+        ),
+        "seed": check_count("--seed", seed, least=0),
+    }
+    folder = ready_folder(out)
+    with _resumable() as say:
+        picture = epochs.make(folder, **chosen, folder=data, say=say)
+    _deliver(picture, folder, as_json, _epochs_summary(picture.numbers))
+    for path in epochs.working_files(folder, **chosen):  # the numbers are safe now
+        path.unlink(missing_ok=True)
+
+
+def _epochs_summary(numbers: dict[str, Any]) -> list[str]:
+    if numbers["status"] == "diverged":
+        return [f"the run diverged after {len(numbers['test'])} of {numbers['epochs']} epochs"]
+    return [
+        f"after {numbers['epochs']} epochs: train {numbers['train'][-1]:.2f} %, "
+        f"test {numbers['test'][-1]:.2f} % (paper, 800 hidden units, 100 epochs: {epochs.PAPER_TEST} %)"
+    ]
+
+
+@app.command("critical")
+def critical_command(
+    quick: Quick = False,
+    runs: Annotated[int | None, typer.Option(help="Runs for each C; else 20, or 5 if --quick.")] = None,
+    only: Annotated[critical.Only, typer.Option(help="Which setups; XOR needs no data.")] = "all",
+    data: DataFolder = None,
+    out: OutFolder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Below which C vSGD-l becomes unstable, in 13 setups. Stopped, it goes on when started again."""
+    chosen = check_count("--runs", (5 if quick else 20) if runs is None else runs)
+    folder = ready_folder(out)
+    with _resumable() as say:
+        picture = critical.make(folder, runs=chosen, quick=quick, only=only, folder=data, say=say)
+    _deliver(picture, folder, as_json, _critical_summary(picture.numbers))
+
+
+def _critical_summary(numbers: dict[str, Any]) -> list[str]:
+    rows = (
+        f"{row['name']:12} d {row['parameters']:>9,}   critical C {critical.shown(row):>18}   "
+        f"d/10 {row['papers_choice']:>9,.0f}"
+        for row in numbers["setups"]
+    )
+    return [*rows, numbers["critical"], numbers["definition"]]

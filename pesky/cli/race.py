@@ -19,6 +19,7 @@ from pesky.cli.train import DataFolder
 from pesky.errors import InputError, check_count
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
 from pesky.lab.race import Contest, Grid, Interrupted, Progress, Race, Select, Store, listed_methods
+from pesky.lab.race.grids import settings_of
 from pesky.lab.race.table import Standing, standings
 
 __all__ = ["race_command"]
@@ -66,14 +67,20 @@ def race_command(
     for name in benchmarks:
         if name not in BENCHMARKS:
             raise InputError(f"unknown benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    if export is not None and not export.parent.is_dir():
+        raise InputError(f"the folder of --export {export} does not exist; make it or name another")
+    chosen = {name: _methods(name, methods, grid) for name in benchmarks}
     folder = ready_folder(out) if out is not None else None
+    contests = {
+        name: Contest.on_published_data(BENCHMARKS[name], data, epochs=epochs, select=select)
+        for name in chosen
+    }
     tables: dict[str, list[Standing]] = {}
     with Store(store) as opened, _stopped_by_ctrl_c() as stop:
         if load is not None:
             opened.load(load)
-        for name in benchmarks:
-            contest = Contest.on_published_data(BENCHMARKS[name], data, epochs=epochs, select=select)
-            race = Race(contest, opened, _methods(name, methods), grid, seeds, jobs or None)
+        for name, contest in contests.items():
+            race = Race(contest, opened, chosen[name], grid, seeds, jobs or None)
             try:
                 with _live_view(race):
                     race.run(stop)
@@ -99,13 +106,14 @@ def race_command(
         print_written([str(path) for path in (store, export, folder and folder / "race.json") if path])
 
 
-def _methods(benchmark: str, text: str) -> tuple[str, ...]:
-    if not text:
-        return listed_methods(benchmark)
-    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+def _methods(benchmark: str, text: str, grid: Grid) -> tuple[str, ...]:
+    """Return the methods asked for, if they are known and have settings in the grid."""
+    asked = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
+    chosen = asked or listed_methods(benchmark)
     for method in chosen:
         if method not in METHODS:
             raise InputError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
+        settings_of(method, grid, benchmark)
     return chosen
 
 

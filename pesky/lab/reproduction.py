@@ -29,8 +29,9 @@ Every number of ours is the mean of fresh runs (seeds that no setting was chosen
 batch size 1, with its standard error; the paper's stands below it. Bold: not different from the
 best of its row at p = 0.01 (Welch's test), as in the paper. A star marks numbers that differ from
 the paper's by more than 5 % and by more than two of our standard errors; they are listed below the
-tables. Rivals were tuned on the test set, as in the paper. Runs whose test error after one epoch is
-more than three times that of vSGD-l at the same seed were given up; they never win.
+tables. Rivals were tuned on the test set, as in the paper. A tuning run whose test error after one
+epoch is more than three times that of vSGD-l at the same seed, and more than half of the untrained
+network's, was given up; it never wins.
 """
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from pesky.lab.benchmarks import METHODS
-from pesky.lab.race.contest import FINAL_SEEDS_FROM, TUNING_SEEDS
+from pesky.lab.race.contest import FINAL_SEEDS_FROM, PROTOCOL, TUNING_SEEDS
 from pesky.lab.race.grids import Settings, parse_settings, settings_of
 from pesky.lab.race.store import Row, Store
 from pesky.online import NUMERICS_VERSION
@@ -41,7 +41,13 @@ class Recorded:
         self.benchmark_name = benchmark
         tuning: dict[tuple[str, str], list[Row]] = defaultdict(list)
         self._final: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        rows = store.rows(benchmark=benchmark, epochs=epochs, split="full", numerics=NUMERICS_VERSION)
+        rows = store.rows(
+            benchmark=benchmark,
+            epochs=epochs,
+            split="full",
+            numerics=NUMERICS_VERSION,
+            protocol=PROTOCOL,
+        )
         for key, row in rows:
             runs = self._final if key.seed >= FINAL_SEEDS_FROM else tuning
             runs[key.method, key.settings].append(row)

@@ -19,9 +19,14 @@ _OTHERS_PAUSE = 0.5  # seconds between looks at what other processes have claime
 class Progress:
     """How far a race is, for whoever watches."""
 
-    total: int = 0  # runs that are known to be needed
+    counted: set[RunKey] = field(default_factory=set)  # runs that are known to be needed
     done: int = 0  # of them
     last: tuple[RunKey, Row] | None = None
+
+    @property
+    def total(self) -> int:
+        """Return how many runs are known to be needed."""
+        return len(self.counted)
 
 
 @dataclass
@@ -65,9 +70,9 @@ class Race:
 
     def _complete(self, keys: Iterable[RunKey], progress: Progress, stop: threading.Event) -> None:
         """Return when every run is in the store, whoever did it."""
-        wanted = list(dict.fromkeys(keys))
+        wanted = [key for key in dict.fromkeys(keys) if key not in progress.counted]
         missing = [key for key in wanted if self.store.get(key) is None]
-        progress.total += len(wanted)
+        progress.counted.update(wanted)
         progress.done += len(wanted) - len(missing)
         self.watch(progress)
         with ThreadPoolExecutor(self.jobs or os.cpu_count() or 1) as pool:

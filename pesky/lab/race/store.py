@@ -1,6 +1,7 @@
 """Runs as rows in a SQLite file: never done twice, never lost, shared by races that go on together."""
 
 import csv
+import math
 import os
 import socket
 import sqlite3
@@ -10,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pesky.errors import InputError
 from pesky.files import atomic_path
 
 __all__ = ["Row", "RunKey", "Store"]
 
+_MARK = 0x7065736B  # "pesk": SQLite's field for whose file it is
 _FORMAT = 1  # of the file; raised when tables change
 _CLAIM_LIVES = 60.0  # seconds without a sign of life
 _SIGN_OF_LIFE = 10.0
@@ -37,6 +39,7 @@ class RunKey(NamedTuple):
     epochs: int
     seed: int
     numerics: int  # version of the engine's arithmetic
+    protocol: str  # L2, preprocessing, readings of methods, and the rule by which runs are cut
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ _KEY_COLUMNS = RunKey._fields
 _ROW_COLUMNS = tuple(field.name for field in fields(Row))
 _INTEGERS = {"epochs", "seed", "numerics", "diverged_at", "samples"}
 _REALS = {"train", "test", "first_epoch_test", "seconds"}
+_MAY_BE_EMPTY = {"settings", "train", "test", "first_epoch_test", "diverged_at"}
 
 
 class Store:
@@ -71,48 +75,65 @@ class Store:
             self._connection = sqlite3.connect(
                 self.path, timeout=60.0, isolation_level=None, check_same_thread=False
             )
-            self._prepare()
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"the store {self.path} cannot be used: {error}; name another") from None
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
         self._closing = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True)
         self._heart.start()
 
     def _prepare(self) -> None:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and version != _FORMAT:
-            raise InputError(
-                f"the store {self.path} has format {version}, this version of pesky reads {_FORMAT}; "
-                "name another, or export it with the version that made it"
-            )
-        # A row is on disk when it counts, and readers do not wait for a writer.
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=NORMAL")
-        columns = ", ".join(_column(name) for name in (*_KEY_COLUMNS, *_ROW_COLUMNS))
-        key = ", ".join(_KEY_COLUMNS)
         with self._transaction():
-            self._connection.execute(f"CREATE TABLE IF NOT EXISTS runs ({columns}, PRIMARY KEY ({key}))")
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS claims (run TEXT PRIMARY KEY, owner TEXT, alive_at REAL)"
-            )
-            self._connection.execute(f"PRAGMA user_version={_FORMAT}")
+            (mark,) = self._connection.execute("PRAGMA application_id").fetchone()
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables and mark != _MARK:
+                raise InputError(f"{self.path} is another program's database; name another file")
+            if tables and version != _FORMAT:
+                raise InputError(
+                    f"the store {self.path} has format {version}, this version of pesky reads "
+                    f"{_FORMAT}; name another, or export it with the version that made it"
+                )
+            columns = ", ".join(_column(name) for name in (*_KEY_COLUMNS, *_ROW_COLUMNS))
+            key = ", ".join(_KEY_COLUMNS)
+            for statement in (
+                f"CREATE TABLE IF NOT EXISTS runs ({columns}, PRIMARY KEY ({key}))",
+                "CREATE TABLE IF NOT EXISTS claims (run TEXT PRIMARY KEY, owner TEXT, alive_at REAL)",
+                f"PRAGMA application_id={_MARK}",
+                f"PRAGMA user_version={_FORMAT}",
+            ):
+                self._connection.execute(statement)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
+        with self._lock, self._named_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Turn what SQLite says (a full disk, a damaged file) into one line with the way out."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise InputError(
+                f"the store {self.path} cannot be used: {error}; make room, or name another file"
+            ) from None
 
     def get(self, key: RunKey) -> Row | None:
         """Return what is known of a run."""
         where = " AND ".join(f"{name}=?" for name in _KEY_COLUMNS)
-        with self._lock:
+        with self._lock, self._named_errors():
             found = self._connection.execute(
                 f"SELECT {', '.join(_ROW_COLUMNS)} FROM runs WHERE {where}", key
             ).fetchone()
@@ -123,7 +144,7 @@ class Store:
         where = " AND ".join(f"{name}=?" for name in wanted) or "1"
         columns = ", ".join((*_KEY_COLUMNS, *_ROW_COLUMNS))
         order = ", ".join(_KEY_COLUMNS)
-        with self._lock:
+        with self._lock, self._named_errors():
             found = self._connection.execute(
                 f"SELECT {columns} FROM runs WHERE {where} ORDER BY {order}", tuple(wanted.values())
             ).fetchall()
@@ -176,13 +197,13 @@ class Store:
         """Read what `export` wrote; rows that are there already stay. Return how many were read."""
         try:
             with path.open(encoding="utf-8", newline="") as stream:
-                reader = csv.DictReader(stream)
+                reader = csv.DictReader(stream, strict=True)
                 if tuple(reader.fieldnames or ()) != (*_KEY_COLUMNS, *_ROW_COLUMNS):
                     raise InputError(f"{path} is not a file of pesky's rows")
                 pairs = [_parsed(line) for line in reader]
         except FileNotFoundError:
             raise InputError(f"there is no file {path}") from None
-        except (UnicodeDecodeError, ValueError, TypeError) as error:
+        except (UnicodeDecodeError, ValueError, TypeError, csv.Error) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{path} is damaged: {error}") from None
@@ -194,7 +215,7 @@ class Store:
     def _beat(self) -> None:
         while not self._closing.wait(_SIGN_OF_LIFE):
             # Another process may be writing for long; the next sign of life will do.
-            with self._lock, suppress(sqlite3.OperationalError):
+            with self._lock, suppress(sqlite3.Error):
                 self._connection.execute(
                     "UPDATE claims SET alive_at=? WHERE owner=?", (time.time(), self._owner)
                 )
@@ -204,7 +225,7 @@ class Store:
         self._closing.set()
         self._heart.join()
         with self._lock:
-            with suppress(sqlite3.OperationalError):
+            with suppress(sqlite3.Error):
                 self._connection.execute("DELETE FROM claims WHERE owner=?", (self._owner,))
             self._connection.close()
 
@@ -243,17 +264,26 @@ def _may_be_alive(owner: str) -> bool:
 def _cell(value: float | str | None) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) else str(value)  # no digit is lost
 
 
 def _parsed(line: dict[str, str]) -> tuple[RunKey, Row]:
-    def value(name: str) -> Any:
-        text = line[name]
-        if name in _INTEGERS:
-            return int(text) if text else None
-        if name in _REALS:
-            return float(text) if text else None
-        return text
+    if None in line or None in line.values():
+        raise ValueError("a line has too few or too many values")
+    if line["status"] not in get_args(Status):
+        raise ValueError(f"unknown status {line['status']!r}")
+    key = RunKey(*(_value(name, line[name]) for name in _KEY_COLUMNS))
+    return key, Row(*(_value(name, line[name]) for name in _ROW_COLUMNS))
 
-    key = RunKey(*(value(name) for name in _KEY_COLUMNS))
-    return key, Row(*(value(name) for name in _ROW_COLUMNS))
+
+def _value(name: str, text: str) -> Any:
+    if not text and name not in _MAY_BE_EMPTY:
+        raise ValueError(f"{name} is missing")
+    if name in _INTEGERS:
+        return int(text) if text else None
+    if name not in _REALS:
+        return text
+    number = float(text) if text else None
+    if number is not None and not math.isfinite(number):
+        raise ValueError(f"{name} is {text}")
+    return number

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from scipy.stats import ttest_ind
+from scipy.stats import t as student
 
 from pesky.lab import paper
 from pesky.lab.race.grids import Settings
@@ -170,6 +170,15 @@ def _not_worse(results: dict[str, list[Row]], part: Part) -> set[str]:
 def _same(values: list[float], best: list[float]) -> bool:
     if len(values) < 2 or len(best) < 2:
         return False
-    if statistics.variance(values) == statistics.variance(best) == 0:
-        return values[0] == best[0]
-    return bool(ttest_ind(values, best, equal_var=False).pvalue >= SIGNIFICANCE)
+    return welch(values, best) >= SIGNIFICANCE
+
+
+def welch(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the p-value of Welch's t-test; runs that do not vary at all differ or do not."""
+    shares = [statistics.variance(values) / len(values) for values in (one, other)]
+    gap, spread = statistics.fmean(one) - statistics.fmean(other), sum(shares)
+    if spread == 0:
+        return float(gap == 0)
+    sizes = (len(one), len(other))
+    freedom = spread**2 / sum(share**2 / (size - 1) for share, size in zip(shares, sizes, strict=True))
+    return float(2 * student.sf(abs(gap) / math.sqrt(spread), freedom))

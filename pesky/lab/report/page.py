@@ -25,6 +25,8 @@ FIGURES = (
     ("errors-cifar", "Training against test error, CIFAR-10.", "pesky figure errors --view cifar"),
     ("errors-global", "All benchmarks, zoomed out.", "pesky figure errors --view global"),
     ("rates", "Learning rates through time on C0 and M0.", "pesky figure rates"),
+    ("epochs", "vSGD-l over 100 epochs, 800 hidden units.", "pesky figure epochs"),
+    ("critical", "The smallest C that is stable, against the parameters.", "pesky figure critical"),
     ("slow-start", "Test error against the slow start's C.", "pesky figure slow-start"),
 )
 _VSGD = ("vsgd-l", "vsgd-b", "vsgd-g")
