@@ -5,16 +5,15 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
 from pesky.errors import InputError, check_count
-from pesky.files import atomic_path
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS, Benchmark, method_named
 from pesky.lab.plain import finite_or_none
 from pesky.lab.runs import EpochReport, RunResult, run_seeds
+from pesky.online.archive import write_arrays
 
 __all__ = ["DataFolder", "train_command"]
 
@@ -148,7 +147,6 @@ def _write(folder: Path, numbers: dict[str, Any], results: list[RunResult]) -> l
     for result in results:
         network, trace = folder / f"network-{result.seed}.npz", folder / f"trace-{result.seed}.npz"
         result.network.save(network)
-        with atomic_path(trace) as temporary:
-            np.savez(temporary, allow_pickle=False, **result.fit.trace)
+        write_arrays(trace, result.fit.trace)
         paths += [network, trace]
     return [str(path) for path in paths]

@@ -13,7 +13,7 @@ from pesky.errors import InputError
 from pesky.lab import datasets
 from pesky.online import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Method, Network
 
-__all__ = ["BENCHMARKS", "METHODS", "Benchmark", "Task", "method_named"]
+__all__ = ["BENCHMARKS", "GRANULARITIES", "METHODS", "Benchmark", "Task", "method_named"]
 
 L2 = 1e-4
 
@@ -73,12 +73,12 @@ _RIVALS: dict[str, tuple[Callable[..., Method], tuple[str, ...]]] = {
     "amari": (Amari, ("eta0", "tau")),
     "almeida": (Almeida, ("eta0", "tau")),
 }
-_GRANULARITIES: dict[str, Literal["element", "block", "global"]] = {
+GRANULARITIES: dict[str, Literal["element", "block", "global"]] = {
     "vsgd-l": "element",
     "vsgd-b": "block",
     "vsgd-g": "global",
 }
-METHODS = (*_GRANULARITIES, *_RIVALS)
+METHODS = (*GRANULARITIES, *_RIVALS)
 
 
 def method_named(
@@ -92,7 +92,7 @@ def method_named(
     >>> method_named("sgd", {"eta0": "3e-2", "gamma": "1/2"}, training_samples=100)
     SGD(eta0=0.03, gamma=0.005)
     """
-    if name in _GRANULARITIES:
+    if name in GRANULARITIES:
         wanted: tuple[str, ...] = ()
     elif name in _RIVALS:
         wanted = _RIVALS[name][1]
@@ -105,8 +105,8 @@ def method_named(
     missing = [setting for setting in wanted if setting not in settings]
     if missing:
         raise InputError(f"{name} needs {', '.join(wanted)}; {', '.join(missing)} not given")
-    if name in _GRANULARITIES:
-        return VSGD(_GRANULARITIES[name], **options)
+    if name in GRANULARITIES:
+        return VSGD(GRANULARITIES[name], **options)
     values = {setting: _number(setting, text) for setting, text in settings.items()}
     if "gamma" in values:
         values["gamma"] /= training_samples

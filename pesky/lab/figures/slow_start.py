@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from pesky.errors import InputError, check_count
-from pesky.lab.benchmarks import BENCHMARKS, Benchmark, Task
+from pesky.lab.benchmarks import BENCHMARKS, GRANULARITIES, Benchmark, Task
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
 from pesky.lab.plain import finite_or_none
 from pesky.lab.runs import run_once
@@ -20,11 +20,6 @@ __all__ = ["FACTORS", "make"]
 
 FACTORS = tuple(10.0**power for power in range(9))
 _EPOCHS = (1, 3, 6)
-_VARIANTS: dict[str, Literal["element", "block", "global"]] = {
-    "vsgd-l": "element",
-    "vsgd-b": "block",
-    "vsgd-g": "global",
-}
 
 
 def make(
@@ -46,7 +41,7 @@ def make(
         benchmark = BENCHMARKS[name]
         task = benchmark.task(folder)
         numbers[name] = {}
-        for variant in _VARIANTS:
+        for variant in GRANULARITIES:
             say(f"{name} {variant}")
             errors = _study(benchmark, task, variant, factors, runs)
             numbers[name][variant] = [[finite_or_none(value) for value in row] for row in errors]
@@ -71,7 +66,7 @@ def _study(
 
     def errors(job: tuple[float, int]) -> list[float]:
         factor, seed = job
-        method = VSGD(_VARIANTS[variant], slow_start=factor)
+        method = VSGD(GRANULARITIES[variant], slow_start=factor)
         found = [np.nan] * len(_EPOCHS)
 
         def note(report: Any) -> None:
