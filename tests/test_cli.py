@@ -146,7 +146,7 @@ def test_a_diverging_rate_is_valid_json_too():
         (["quadratic", "--seed", BEYOND_FLOATS], ["--seed"]),
         (["quadratic", "--change-every", BEYOND_FLOATS], ["--change-every"]),
         (["quadratic", "--curvature", BEYOND_FLOATS], ["--curvature"]),
-        (["quadratic", "--initial-samples", BEYOND_FLOATS], ["--initial-samples"]),
+        (["quadratic", "--init-samples", BEYOND_FLOATS], ["--init-samples"]),
         (["quadratic", "--methods", "adam"], ["--methods", "adam", "vsgd-l"]),
         (["quadratic", "--methods", "sgd:0"], ["--methods", "sgd:0"]),
         (["quadratic", "--methods", "sgd:1,sgd:1.0"], ["--methods", "SGD 1", "once"]),
@@ -295,7 +295,7 @@ def test_every_option_reaches_the_problem_and_the_methods():
         *("quadratic", "--methods", "vsgd-b,sgd:0.02", *SMALL, "--seed", "7", "--json"),
         *("--curvature", "1,10,2", "--noise", "0.5,1,2", "--optimum", "1,2,3", "--start", "4,5,6"),
         *("--change-every", "10", "--jump", "2", "--noise-factor", "3", "--curvature-factor", "0.25"),
-        *("--blocks", "1,2", "--estimate-curvature", "--slow-start", "2.5", "--initial-samples", "4"),
+        *("--blocks", "1,2", "--estimate-curvature", "--slow-start", "2.5", "--init-samples", "4"),
     )
     assert result.returncode == 0, result.stderr
     numbers = json.loads(result.stdout)
@@ -313,7 +313,7 @@ def test_every_option_reaches_the_problem_and_the_methods():
         "blocks": [1, 2],
         "curvature": "estimated",
         "slow_start": 2.5,
-        "initial_samples": 4,
+        "init_samples": 4,
     }
     assert numbers["problem"] == parameters
     assert numbers["vsgd"] == settings

@@ -266,17 +266,17 @@ def test_initial_samples_that_overflow_when_scaled_are_dropped():
     problem = NoisyQuadratic(curvature=1e150)  # squares near 1e301
     method = VSGD(slow_start=1e10)
     trace = simulate(problem, method, steps=3, runs=4)
-    np.testing.assert_array_equal(trace.rejected, method.initial_samples)
+    np.testing.assert_array_equal(trace.rejected, method.init_samples)
     assert np.all(trace.rate > 0)
 
 
 def test_whole_numbers_may_be_floats():
     problem = NoisyQuadratic(curvature=[1.0, 1.0], change_every=2.0, optimum_jump=1)
-    method = VSGD("block", blocks=[np.int64(1), 1.0], initial_samples=3.0)
+    method = VSGD("block", blocks=[np.int64(1), 1.0], init_samples=3.0)
     trace = simulate(problem, method, steps=4.0, runs=np.float32(2), seed=1.0)
     assert trace.rate.shape == (4, 2, 2)
     exact = NoisyQuadratic(curvature=[1.0, 1.0], change_every=2, optimum_jump=1.0)
-    other = simulate(exact, VSGD("block", (1, 1), initial_samples=3), steps=4, runs=2, seed=1)
+    other = simulate(exact, VSGD("block", (1, 1), init_samples=3), steps=4, runs=2, seed=1)
     np.testing.assert_array_equal(trace.position, other.position)
 
 
@@ -354,8 +354,8 @@ def test_methods_with_the_same_seed_meet_the_same_samples():
         (lambda: VSGD(blocks=(1, 2)), ["blocks", "(1, 2)"]),
         (lambda: VSGD("block", blocks=3), ["blocks", "3"]),
         (lambda: VSGD(curvature="guessed"), ["curvature", "guessed"]),
-        (lambda: VSGD(initial_samples=0), ["initial_samples", "0"]),
-        (lambda: VSGD(initial_samples=10**9), ["initial_samples", "1000000"]),
+        (lambda: VSGD(init_samples=0), ["init_samples", "0"]),
+        (lambda: VSGD(init_samples=10**9), ["init_samples", "1000000"]),
         (lambda: VSGD(slow_start=0.5), ["slow_start", "0.5"]),
         (lambda: VSGD(curvature_floor=0.0), ["curvature_floor", "0"]),
         (lambda: simulate(NoisyQuadratic(), VSGD("block", blocks=(2,))), ["blocks", "(2,)", "1"]),

@@ -51,7 +51,7 @@ _OPTIONS = {
         name: "--" + name.replace("_", "-")
         for name in (
             *("methods", "curvature", "noise", "optimum", "start", "change_every", "noise_factor"),
-            *("curvature_factor", "blocks", "slow_start", "initial_samples", "steps", "runs", "seed"),
+            *("curvature_factor", "blocks", "slow_start", "init_samples", "steps", "runs", "seed"),
             *("samples", "ratio", "jump", "jumps", "every"),
             *("eta0", "gamma", "mu", "tau", "curvature_every", "dialect", "seconds", "repeats"),
         )

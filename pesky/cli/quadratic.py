@@ -54,7 +54,7 @@ def quadratic_command(
     slow_start: Annotated[
         float, typer.Option(help="vsgd's C: its first v and estimated h are times this.")
     ] = 1.0,
-    initial_samples: Annotated[int, typer.Option(help="Samples vsgd averages before step 1.")] = 10,
+    init_samples: Annotated[int, typer.Option(help="Samples vsgd averages before step 1.")] = 10,
     steps: Annotated[int, typer.Option(help="Steps taken.")] = 1000,
     runs: Annotated[int, typer.Option(help="Independent runs.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
@@ -83,7 +83,7 @@ def quadratic_command(
     adaptive = VSGD(
         curvature="estimated" if estimate_curvature else "known",
         slow_start=slow_start,
-        initial_samples=initial_samples,
+        init_samples=init_samples,
     )
     contestants = methods_from_text(methods, blocks=sizes, adaptive=adaptive)
     folder = None if out is None else ready_folder(out)
@@ -94,7 +94,7 @@ def quadratic_command(
             "blocks": sizes,
             "curvature": adaptive.curvature,
             "slow_start": slow_start,
-            "initial_samples": initial_samples,
+            "init_samples": init_samples,
         },
         "dimension": problem.dimension,
         "steps": steps,

@@ -36,7 +36,7 @@ def train_command(
     mu: Annotated[str | None, typer.Option(help="Of smd: the meta-learning rate.")] = None,
     tau: Annotated[str | None, typer.Option(help="Of amari, almeida, smd: memory.")] = None,
     slow_start: Annotated[float | None, typer.Option(help="Of vsgd: C, else d/10.")] = None,
-    initial_samples: Annotated[
+    init_samples: Annotated[
         int | None, typer.Option(help="Of vsgd: n_0, else a thousandth of the data.")
     ] = None,
     curvature_every: Annotated[int, typer.Option(help="Of vsgd: updates a bbprop pass.")] = 1,
@@ -62,7 +62,7 @@ def train_command(
     if method.startswith("vsgd"):
         options = {
             "slow_start": slow_start,
-            "initial_samples": initial_samples,
+            "init_samples": init_samples,
             "curvature_every": curvature_every,
             "dialect": dialect,
         }

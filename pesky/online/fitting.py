@@ -196,7 +196,7 @@ class _Run:
         )
 
     def _initial(self) -> Integers:
-        wanted = getattr(self.learner.method, "initial_samples", None)
+        wanted = getattr(self.learner.method, "init_samples", None)
         count = min(self.size, wanted or rule.initial_samples(self.size))
         rng = np.random.default_rng([self.seed, 2])
         return rng.choice(self.size, size=count, replace=False)

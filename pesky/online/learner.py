@@ -33,7 +33,7 @@ _UPDATES_AT_ONCE = 200_000_000  # parameters updated in one call, a fraction of 
 class Learner:
     """Learns from a stream: data arrives in pieces of any size, and the state lives on.
 
-    The first samples (10, or the method's own `initial_samples`) are kept until they are complete: the
+    The first samples (10, or the method's own `init_samples`) are kept until they are complete: the
     adaptive methods average them before the first step, and their loss is what "exploding" is measured
     against. Then they are learnt from like all others. How the stream is cut into pieces makes no
     difference.
@@ -76,7 +76,7 @@ class Learner:
         targets = self.network.check_targets(inputs, y)
         if not self._started:
             self._waiting.append((inputs.copy(), targets.copy()))
-            needed = getattr(self.method, "initial_samples", None) or STREAM_INITIAL_SAMPLES
+            needed = getattr(self.method, "init_samples", None) or STREAM_INITIAL_SAMPLES
             if sum(len(piece) for piece, _ in self._waiting) < needed:
                 return self
             inputs = np.concatenate([piece for piece, _ in self._waiting])

@@ -24,7 +24,7 @@ class VSGD:
     """The paper's method: vSGD-l, -b, -g for granularity element, block, global.
 
     `blocks` are the sizes of consecutive blocks of parameters, for granularity block only. The first
-    `initial_samples` gradients are averaged before the first step. `slow_start` is the paper's C,
+    `init_samples` gradients are averaged before the first step. `slow_start` is the paper's C,
     which the toy problems do not need. A "known" curvature is the landscape's; an "estimated" one is
     the running average of the samples' curvatures, overestimated by `slow_start` at first. The rates
     treat a curvature below `curvature_floor` as equal to it.
@@ -33,7 +33,7 @@ class VSGD:
     granularity: Granularity = "element"
     blocks: tuple[int, ...] = ()
     curvature: Literal["known", "estimated"] = "known"
-    initial_samples: int = 10
+    init_samples: int = 10
     slow_start: float = 1.0
     curvature_floor: float | None = None
 
@@ -51,8 +51,8 @@ class VSGD:
             )
         if self.curvature not in ("known", "estimated"):
             raise InputError(f"curvature must be 'known' or 'estimated'; got {self.curvature!r}")
-        samples = check_count("initial_samples", self.initial_samples, most=MOST_INITIAL_SAMPLES)
-        object.__setattr__(self, "initial_samples", samples)
+        samples = check_count("init_samples", self.init_samples, most=MOST_INITIAL_SAMPLES)
+        object.__setattr__(self, "init_samples", samples)
         check_number("slow_start", self.slow_start, least=1)
         if self.curvature_floor is not None:
             check_number("curvature_floor", self.curvature_floor, above=0)
@@ -80,7 +80,7 @@ class VSGD:
         mean_gradient = np.zeros((runs, dimension))
         power = np.zeros((runs, len(sizes)))
         samples = np.zeros((runs, 1))
-        for _ in range(self.initial_samples):
+        for _ in range(self.init_samples):
             gradient, usable = draw(self.slow_start)
             samples += usable
             count = np.maximum(samples, 1)

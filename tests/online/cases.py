@@ -21,7 +21,7 @@ METHODS = {
 VARIANTS = {
     "vsgd-l, literal": VSGD(slow_start=100, dialect="literal"),
     "vsgd-b, literal": VSGD("block", dialect="literal"),
-    "vsgd-g, literal": VSGD("global", dialect="literal", initial_samples=3),
+    "vsgd-g, literal": VSGD("global", dialect="literal", init_samples=3),
     "vsgd-l, curvature every 3": VSGD(slow_start=100, curvature_every=3),
     "vsgd-b, curvature every 3": VSGD("block", curvature_every=3),
     "vsgd-g, curvature every 3": VSGD("global", curvature_every=3),

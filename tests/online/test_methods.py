@@ -48,7 +48,7 @@ def assert_follows_twin(method, network, X, y, tolerance):
     network = network_like(network, seed=11)
     twin = twin_of(method, network)
     samples = list(zip(X, X if y is None else y, strict=True))
-    twin.begin(samples[: getattr(method, "initial_samples", None) or 10])
+    twin.begin(samples[: getattr(method, "init_samples", None) or 10])
     for x, target in samples:
         twin.step(x, target)
     learner = learn_one(method, network, X, y)
@@ -72,7 +72,7 @@ def test_the_engine_follows_the_twin_for_60_steps(method, network):
 def test_without_settings_the_slow_start_is_a_tenth_of_the_parameters(granularity, network):
     """The twin takes d/10 on v (or l) and h. A few steps, as vSGD-l may explode on tiny networks."""
     X, y = some_data(network, 6, seed=22, own_targets=network.sizes[0] != network.sizes[-1])
-    assert_follows_twin(VSGD(granularity, initial_samples=4), network, X, y, tolerance=1e-3)
+    assert_follows_twin(VSGD(granularity, init_samples=4), network, X, y, tolerance=1e-3)
 
 
 @every_variant

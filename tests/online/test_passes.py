@@ -54,7 +54,7 @@ def gradient_of(network, X, y):
 
 def curvature_of(network, X, y, granularity="element"):
     """Of one sample: it is both the initial sample and the first, so h is its average with itself."""
-    method = VSGD(granularity, slow_start=1, initial_samples=1)
+    method = VSGD(granularity, slow_start=1, init_samples=1)
     return fit(network, method, X, y).learner.state.mean_curvature
 
 

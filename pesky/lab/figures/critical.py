@@ -92,7 +92,7 @@ class Setup:
         A thousandth of XOR's four points is one sample, whose squared gradient is all but zero at many
         units and no scale for the other points; so XOR starts from 10, as streams do.
         """
-        return VSGD(slow_start=factor, initial_samples=None if self.task else XOR_INITIAL_SAMPLES)
+        return VSGD(slow_start=factor, init_samples=None if self.task else XOR_INITIAL_SAMPLES)
 
 
 @dataclass(frozen=True)

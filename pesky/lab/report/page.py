@@ -26,7 +26,11 @@ FIGURES = (
     ("errors-global", "All benchmarks, zoomed out.", "pesky figure errors --view global"),
     ("rates", "Learning rates through time on C0 and M0.", "pesky figure rates"),
     ("epochs", "vSGD-l over 100 epochs, 800 hidden units.", "pesky figure epochs"),
-    ("critical", "The smallest C that is stable, against the parameters.", "pesky figure critical"),
+    (
+        "critical",
+        "Critical C, the largest that is unstable, against the parameters.",
+        "pesky figure critical",
+    ),
     ("slow-start", "Test error against the slow start's C.", "pesky figure slow-start"),
 )
 _VSGD = ("vsgd-l", "vsgd-b", "vsgd-g")

@@ -196,7 +196,7 @@ class VSGD(Method):
     """vSGD-l, -b, -g for granularity element, block, global; blocks are weights and biases of a layer.
 
     What can be set, and need not be: `slow_start`, the factor C (d/10 where None);
-    `initial_samples`, how many samples are averaged before the first step (a thousandth of the data
+    `init_samples`, how many samples are averaged before the first step (a thousandth of the data
     where None, 10 in a stream); `curvature_every`, to run bbprop in one of so many updates only;
     `curvature_floor`, a lower bound on the curvature; and `dialect`, how the paper's slow start is read.
     "paper" reproduces its tables: C scales v and h, and the memory starts at 2. "literal"
@@ -212,7 +212,7 @@ class VSGD(Method):
 
     granularity: Literal["element", "block", "global"] = "element"
     slow_start: float | None = None
-    initial_samples: int | None = None
+    init_samples: int | None = None
     dialect: Literal["paper", "literal"] = "paper"
     curvature_floor: float | None = None
     curvature_every: int = 1
@@ -229,8 +229,8 @@ class VSGD(Method):
             raise InputError(f"dialect must be 'paper' or 'literal'; got {self.dialect!r}")
         if self.slow_start is not None:
             self._keep(slow_start=check_number("slow_start", self.slow_start, least=1, most=LARGEST))
-        if self.initial_samples is not None:
-            self._keep(initial_samples=check_count("initial_samples", self.initial_samples))
+        if self.init_samples is not None:
+            self._keep(init_samples=check_count("init_samples", self.init_samples))
         if self.curvature_floor is not None:
             floor = check_number("curvature_floor", self.curvature_floor, above=0, most=LARGEST)
             self._keep(curvature_floor=floor)
