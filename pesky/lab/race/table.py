@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from scipy.stats import t as student
+from scipy.special import stdtr
 
 from pesky.lab import paper
 from pesky.lab.race.grids import Settings
@@ -181,4 +181,4 @@ def welch(one: Sequence[float], other: Sequence[float]) -> float:
         return float(gap == 0)
     sizes = (len(one), len(other))
     freedom = spread**2 / sum(share**2 / (size - 1) for share, size in zip(shares, sizes, strict=True))
-    return float(2 * student.sf(abs(gap) / math.sqrt(spread), freedom))
+    return float(2 * stdtr(freedom, -abs(gap) / math.sqrt(spread)))  # Student's, both tails
