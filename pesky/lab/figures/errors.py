@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from pesky.errors import InputError
 from pesky.lab.benchmarks import BENCHMARKS
@@ -18,7 +19,8 @@ VIEWS: dict[View, tuple[str, ...]] = {
     "cifar": ("C0", "C1", "CR"),
     "global": ("M0", "M1", "M2", "C0", "C1", "CR"),
 }
-_ZOOM = 1.5  # of the best and vSGD's errors: the region of interest
+_NEAR = 1.3  # times the best test error: winners in the region of interest, beside vSGD
+_ZOOM = 1.5  # and how much wider than these the picture is
 
 
 def make(store: Store, *, view: View) -> Picture:
@@ -71,8 +73,11 @@ def _draw(axes: Axes, name: str, recorded: Recorded, *, zoomed: bool) -> dict[st
     if zoomed:
         outside = _zoom(axes, points, winners)
     else:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.loglog()
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
     return {
         "settings": {method: len(where) for method, where in points.items()},
         "winners": {method: list(errors) for method, errors in winners.items()},
@@ -82,8 +87,14 @@ def _draw(axes: Axes, name: str, recorded: Recorded, *, zoomed: bool) -> dict[st
 
 def _zoom(axes: Axes, points: dict[str, Any], winners: dict[str, tuple[float, float]]) -> int:
     """Show the neighbourhood of the winners, and say how many points are beyond."""
-    errors = np.array(list(winners.values()))
-    near = errors[errors[:, 1] <= 2 * errors[:, 1].min()]
+    best = min(test for _, test in winners.values())
+    near = np.array(
+        [
+            errors
+            for method, errors in winners.items()
+            if method.startswith("vsgd") or errors[1] <= _NEAR * best
+        ]
+    )
     low, high = near.min(axis=0), near.max(axis=0)
     margin = np.maximum((high - low) * (_ZOOM - 1), 0.02 * high)
     bottom, top = np.maximum(low - margin, 0), high + margin
