@@ -240,11 +240,20 @@ def _arrays_of(state: Any) -> dict[str, NDArray[Any]]:
     return {name: value for name, value in state._asdict().items() if isinstance(value, np.ndarray)}
 
 
+_told_of_compiling = threading.Event()
+
+
+def _tell_of_compiling() -> None:
+    if not _told_of_compiling.is_set():
+        _told_of_compiling.set()
+        message = "pesky: compiling the engine for this machine, once; some seconds a method"
+        print(message, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def _say_if_compiling() -> Iterator[None]:
     """Tell what the pause is, if there is one."""
-    message = "pesky: compiling the engine for this machine, once; a few seconds"
-    timer = threading.Timer(1.0, lambda: print(message, file=sys.stderr, flush=True))
+    timer = threading.Timer(1.0, _tell_of_compiling)
     timer.daemon = True
     timer.start()
     try:
