@@ -28,7 +28,8 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 	@echo "installing pesky with everything its tests need into $(VENV) (once; a few minutes)"
-	$(INSTALL) --editable '.[torch,sklearn,lab,dev]'
+	$(INSTALL) --editable '.[torch,sklearn,lab,cluster,dev,peers]'
+	$(INSTALL) --no-deps backpack-for-pytorch unfoldNd
 	@touch $@ $(VENV)/demo.stamp
 
 demo: $(VENV)/demo.stamp
