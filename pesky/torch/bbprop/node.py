@@ -38,6 +38,7 @@ class Node:
             None if source is None else Edge(source, output)
             for source, output in function.next_functions
         )
+        self.learns = len(self.edges) - self.edges.count(None) > 1  # no operation with constants only
 
     @property
     def kind(self) -> str:
@@ -86,8 +87,9 @@ class Node:
             found = self.function(*outputs)
         inputs = [found] if isinstance(found, Tensor) or found is None else list(found)
         inputs += [None] * (len(self.edges) - len(inputs))
+        inputs = [one.float() if one is not None and one.dtype in _HALF else one for one in inputs]
         if scale is not None:
-            inputs = [None if one is None else one.float() * scale for one in inputs]
+            inputs = [None if one is None else one * scale for one in inputs]
         return inputs
 
     def _shape(self, output: int) -> torch.Size:

@@ -95,7 +95,7 @@ class Walk:
         if self.mode == "gauss-newton":
             for flow in arrived:
                 # A layer is not part of the loss any more, nor has |x| a second derivative.
-                if rule.mixes or (rule.kinked and flow.bent is None):
+                if (rule.mixes and node.learns) or (rule.kinked and flow.bent is None):
                     flow.settle()
         left = [Flow() for _ in node.edges]
         curvature = [flow.curvature for flow in arrived]

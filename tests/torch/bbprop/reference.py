@@ -3,9 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import jacrev
+
+from pesky.torch.bbprop import bbprop
 
 
 class Stage(NamedTuple):
@@ -40,3 +44,20 @@ def squared_jacobians(
             squares = jacobian.reshape(size, -1).square()
             h[name] += (h[stage.result].reshape(1, size) @ squares).reshape(values[name].shape)
     return {name: h[name] for name in inputs}
+
+
+def mean_curvatures(
+    loss: Tensor, parameters: list[Tensor], probes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean of bbprop over each parameter, and that of the Hessian's diagonal (Hutchinson)."""
+    ours = np.array([one.mean().item() for one in bbprop(loss, parameters)])
+    gradients = torch.autograd.grad(loss, parameters, create_graph=True)
+    exact = np.zeros(len(parameters))
+    for _ in range(probes):
+        signs = [torch.randint_like(one, 2) * 2 - 1 for one in parameters]
+        products = torch.autograd.grad(gradients, parameters, grad_outputs=signs, retain_graph=True)
+        exact += [
+            (sign * product).mean().item() / probes
+            for sign, product in zip(signs, products, strict=True)
+        ]
+    return ours, np.abs(exact)

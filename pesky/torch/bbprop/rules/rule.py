@@ -23,5 +23,5 @@ class Rule:
     squared: Pass
     bend: Pass | None = None
     outer: bool = False  # concave, or half of a loss: only together with what is inside does it bend
-    mixes: bool = False  # sums over many inputs with weights that are learnt: a layer, not a loss
+    mixes: bool = False  # sums over many inputs with weights: a layer, if they are not constant
     kinked: bool = False  # all of its curvature sits in a kink, as in |x|

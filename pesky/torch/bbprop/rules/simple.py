@@ -107,9 +107,9 @@ _LINEAR = """
 """
 # CopySlices is an operation in place on a part of a tensor; those are elementwise.
 _CURVED = """
-    Mul Div Addcmul Addcdiv Lerp Pow Square Reciprocal Rsqrt Exp Exp2 Expm1 Sigmoid Tanh Gelu Silu Elu Celu
-    Softplus Mish Hardswish Glu Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf Erfc Erfinv
-    Logit Xlogy Xlog1Py Logaddexp Logaddexp2 Atan2 Hypot Sinc LogSigmoid Entr Lgamma Digamma Special
+    Mul Div Addcmul Addcdiv Lerp Pow Square Reciprocal Rsqrt Exp Exp2 Expm1 Sigmoid Tanh Gelu Silu Elu
+    Celu Softplus Mish Hardswish Glu Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf Erfc
+    Erfinv Logit Xlogy Xlog1Py Logaddexp Logaddexp2 Atan2 Hypot Sinc LogSigmoid Entr Lgamma Digamma
     MseLoss SmoothL1Loss HuberLoss SoftMarginLoss BinaryCrossEntropyWithLogits CopySlices
 """
 _OUTER = "Log Log10 Log2 Log1P Sqrt BinaryCrossEntropy"
