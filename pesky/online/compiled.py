@@ -74,17 +74,19 @@ def kernel(function: Function) -> Function:
 
 
 @cache
-def _digest_of_sources() -> str:
+def _digest_of_sources(kernels_file: str) -> str:
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for source in (Path(rule.__file__), *sorted(folder.rglob("*.py"))):
+    for source in (Path(kernels_file), Path(rule.__file__), *sorted(folder.rglob("*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
 class _PackageStamp:
+    _py_file: str  # Numba's name for where the function stands
+
     def get_source_stamp(self) -> str:
-        return _digest_of_sources()
+        return _digest_of_sources(self._py_file)
 
 
 class _Provided(_PackageStamp, UserProvidedCacheLocator):  # type: ignore[misc]

@@ -1,0 +1,83 @@
+"""bbprop: the diagonal curvature of a loss, by one more pass over the graph that autograd recorded."""
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pesky.errors import InputError
+from pesky.torch.curvature.node import Edge, UnsupportedGraph
+from pesky.torch.curvature.walk import Mode, Walk
+
+__all__ = ["Curvature", "UnsupportedGraph", "bbprop", "curvature_of"]
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """What one pass found."""
+
+    values: dict[Tensor, Tensor]  # for each leaf that it reached, non-negative
+    curved: bool  # False: the loss has no curvature of its own, as L1 and hinge losses
+    probed: frozenset[str]  # operations that were estimated by random signs
+
+
+def bbprop(
+    loss: Tensor,
+    params: Sequence[Tensor],
+    *,
+    mode: Mode = "gauss-newton",
+    strict: bool = False,
+) -> tuple[Tensor, ...]:
+    """Return the diagonal curvature of a scalar loss with respect to each parameter.
+
+    Call it before `loss.backward()`, which frees the graph. Parameters that the loss does not depend
+    on have curvature zero. `mode="full"` adds the second derivatives of hidden units, as LeCun's
+    original; the absolute value is then taken at the end. `strict` refuses operations without a rule,
+    which are otherwise estimated by random signs, with a warning.
+
+    >>> layer = torch.nn.Linear(2, 1, bias=False)
+    >>> loss = torch.nn.functional.mse_loss(layer(torch.tensor([[1.0, 3.0]])), torch.zeros(1, 1))
+    >>> bbprop(loss, [layer.weight])
+    (tensor([[ 2., 18.]]),)
+    """
+    params = list(params)
+    found = curvature_of(loss, params, mode=mode, strict=strict).values
+    return tuple(found.get(one, torch.zeros_like(one, requires_grad=False)) for one in params)
+
+
+def curvature_of(
+    loss: Tensor,
+    params: Iterable[Tensor],
+    *,
+    upstream: Tensor | None = None,
+    mode: Mode = "gauss-newton",
+    strict: bool = False,
+) -> Curvature:
+    """Do the pass; `upstream` is the gradient that arrives at `loss` if more is computed from it."""
+    if loss.numel() != 1:
+        raise InputError(
+            f"loss must be a single number, not of shape {tuple(loss.shape)}; take its mean"
+        )
+    if loss.grad_fn is None:
+        raise InputError("loss does not depend on any parameter; compute it with gradients enabled")
+    if loss.is_complex():
+        raise InputError(f"loss must be real, not {loss.dtype}")
+    if mode not in ("gauss-newton", "full"):
+        raise InputError(f"mode must be 'gauss-newton' or 'full', not {mode!r}")
+    generator = torch.Generator(loss.device).manual_seed(_seed(loss))
+    walk = Walk(mode, strict, generator)
+    slope = torch.ones_like(loss) if upstream is None else upstream.detach()
+    with torch.no_grad():
+        walk.run(Edge(loss.grad_fn, loss.output_nr), slope, params)
+    return Curvature(walk.values, walk.curved, frozenset(walk.probed))
+
+
+def _seed(loss: Tensor) -> int:
+    """Return a seed that differs between batches and repeats with them.
+
+    So a repeated run repeats its signs, and the user's own random numbers stay as they are.
+    """
+    return zlib.crc32(struct.pack("<d", float(loss.detach())))

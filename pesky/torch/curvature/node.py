@@ -1,0 +1,141 @@
+"""A node of autograd's graph, as the walk and the rules see it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Edge", "Node", "Tensors", "UnsupportedGraph", "add", "signed"]
+
+Tensors = Sequence[Tensor | None]  # one for each output of a node, or for each of its inputs
+
+_HALF = (torch.float16, torch.bfloat16)
+# What these have saved may be used once (donated buffers), or their backward runs another backward,
+# to parameters that the graph does not show.
+_UNCALLABLE = ("CompiledFunctionBackward", "CheckpointFunctionBackward")
+
+
+class UnsupportedGraph(RuntimeError):  # noqa: N818 (says what the graph is)
+    """The graph has a node through which no curvature can be passed."""
+
+
+class Edge(NamedTuple):
+    """Where an input of a node comes from: a node, and which of its outputs."""
+
+    function: Any
+    output: int
+
+
+class Node:
+    """A recorded operation. Its outputs are what arrives in a backward pass, its inputs what leaves."""
+
+    def __init__(self, function: Any, generator: torch.Generator) -> None:
+        """Wrap one of autograd's functions; the generator is for what is estimated by random signs."""
+        self.function = function
+        self.generator = generator
+        self.name = str(function.name()).rsplit("::", 1)[-1]
+        if self.name in _UNCALLABLE:
+            raise UnsupportedGraph(
+                f"{self.name} cannot be called outside of its own backward pass; "
+                "compute the curvature by finite differences instead"
+            )
+        self.edges = tuple(
+            None if source is None else Edge(source, output)
+            for source, output in function.next_functions
+        )
+        self.learns = len(self.edges) - self.edges.count(None) > 1  # no operation with constants only
+
+    @property
+    def kind(self) -> str:
+        """Return the operation's name without the ending that tells overloads apart: "Mul"."""
+        return self.name.rstrip("0123456789").removesuffix("Backward")
+
+    def saved(self, name: str) -> Any:
+        """Return what the forward pass kept under this name; half precision becomes float32."""
+        value = getattr(self.function, f"_saved_{name}")
+        return value.float() if isinstance(value, Tensor) and value.dtype in _HALF else value
+
+    def saved_dimension(self) -> int:
+        """Return the dimension along which the operation went."""
+        return _unsigned_undone(self.function._saved_dim)
+
+    def saved_dimensions(self) -> tuple[int, ...]:
+        """Return the dimensions along which the operation went."""
+        return tuple(_unsigned_undone(one) for one in self.function._saved_dim)
+
+    def signs_like(self, tensor: Tensor) -> Tensor:
+        """Return independent random signs."""
+        return torch.empty_like(tensor).bernoulli_(generator=self.generator).mul_(2).sub_(1)
+
+    def backward(self, outputs: Tensors) -> list[Tensor | None]:
+        """Apply the transposed Jacobian: one step of an ordinary backward pass.
+
+        A broadcast input is not summed to its own shape yet: see `summed`.
+        """
+        half = self._dtype if self._dtype in _HALF else None
+        scale = None
+        if half is not None:  # sqrt(h) and h may be too small, or too large, for it
+            scale = _largest(outputs)
+            outputs = [None if one is None else (one / scale).to(half) for one in outputs]
+        if isinstance(self.function, torch.autograd.function.BackwardCFunction):
+            given = [
+                torch.zeros(self._shape(number), dtype=self._dtype) if one is None else one
+                for number, one in enumerate(outputs)
+            ]
+            found: Any = self.function.apply(*given)  # type: ignore[no-untyped-call]
+        else:
+            found = self.function(*outputs)
+        inputs = [found] if isinstance(found, Tensor) or found is None else list(found)
+        inputs += [None] * (len(self.edges) - len(inputs))
+        inputs = [one.float() if one is not None and one.dtype in _HALF else one for one in inputs]
+        if scale is not None:
+            inputs = [None if one is None else one * scale for one in inputs]
+        return inputs
+
+    def _shape(self, output: int) -> torch.Size:
+        return torch.Size(self.function._input_metadata[output].shape)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.function._input_metadata[0].dtype  # type: ignore[no-any-return]
+
+    def outputs(self) -> int:
+        """Return how many outputs the operation had."""
+        return len(self.function._input_metadata)
+
+    def summed(self, inputs: Tensors) -> list[Tensor | None]:
+        """Sum what belongs to broadcast inputs to their shapes; drop what nobody needs."""
+        result: list[Tensor | None] = []
+        for edge, one in zip(self.edges, inputs, strict=True):
+            if edge is None or one is None:
+                result.append(None)
+                continue
+            metadata = edge.function._input_metadata
+            shape = torch.Size(metadata[edge.output].shape) if len(metadata) > edge.output else one.shape
+            result.append(one if one.shape == shape else one.sum_to_size(shape))
+        return result
+
+
+def add(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Add, where None is zero."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
+def signed(tensor: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Split into what is above zero and what is below, both as non-negative numbers."""
+    if tensor is None:
+        return None, None
+    return tensor.clamp(min=0), (-tensor).clamp(min=0)
+
+
+def _unsigned_undone(dimension: int) -> int:
+    """Return a dimension's number; autograd keeps negative ones as unsigned 64-bit numbers."""
+    return dimension - 2**64 if dimension >= 2**63 else dimension
+
+
+def _largest(tensors: Tensors) -> Tensor:
+    largest = torch.stack([one.abs().amax() for one in tensors if one is not None]).amax()
+    return torch.where(largest > 0, largest, torch.ones_like(largest))

@@ -1,0 +1,21 @@
+"""One rule for each operation, by family; the walk that uses them knows no operation."""
+
+from pesky.torch.curvature.rules import (
+    attention,
+    normalisation,
+    pooling,
+    products,
+    recurrent,
+    reductions,
+    simple,
+    softmax,
+)
+from pesky.torch.curvature.rules.rule import Rule
+
+__all__ = ["RULES", "Rule"]
+
+RULES: dict[str, Rule] = {
+    name: rule
+    for family in (simple, reductions, softmax, products, normalisation, pooling, attention, recurrent)
+    for name, rule in family.RULES.items()
+}

@@ -1,0 +1,94 @@
+"""The passes over tensors of any device and type, one torch operation after another."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pesky import rule
+from pesky.torch.parts import Part, Sums, statistics_type
+
+__all__ = ["ELEMENT_AVERAGES", "EagerBatch", "powers_of", "sample_of", "update_of"]
+
+
+class EagerBatch:
+    """See `pesky.torch.parts.Batch`."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Compute gradients and curvatures, L2 included, in the type of the averages."""
+        self.parts = parts
+        self._samples = [sample_of(part, part.theta) for part in parts]
+
+    def powers(self) -> tuple[float, float]:
+        """Return sums of gradient^2 and of |curvature|."""
+        return powers_of(self._samples)
+
+    def observe(self, memories: Sequence[float]) -> list[Sums]:
+        """Take one of the initial batches into all averages."""
+        for part, (gradient, _), memory in zip(self.parts, self._samples, memories, strict=True):
+            v = part.state.get("mean_square")
+            if v is not None:
+                v.copy_(rule.average(v, gradient * gradient, memory))
+        return self.average(memories)
+
+    def update(self) -> None:
+        """Take a sample into the averages and step, each entry with a rate of its own."""
+        for part, (gradient, curvature) in zip(self.parts, self._samples, strict=True):
+            state = part.state
+            g, v, h, tau = (state[name] for name in ELEMENT_AVERAGES)
+            rate, *averages = update_of(part, gradient, curvature, g, v, h, tau)
+            for average, value in zip((g, v, h, tau), averages, strict=True):
+                average.copy_(value)
+            part.theta.copy_(_wide(part.theta) - float(part.group["lr"]) * rate * gradient)
+
+    def average(self, memories: Sequence[float]) -> list[Sums]:
+        """Take a sample into g and h."""
+        sums = []
+        for part, (gradient, curvature), memory in zip(self.parts, self._samples, memories, strict=True):
+            g, h = part.state["mean_gradient"], part.state["mean_curvature"]
+            g.copy_(rule.average(g, gradient, memory))
+            if curvature is not None:
+                h.copy_(rule.average(h, abs(curvature), memory))
+            sums.append(torch.stack([(g * g).sum(), (gradient * gradient).sum(), h.max()]))
+        return [Sums(*row) for row in torch.stack(sums).tolist()]  # one wait for the device, not many
+
+    def descend(self, rates: Sequence[float]) -> None:
+        """Step with one rate a part."""
+        for part, (gradient, _), rate in zip(self.parts, self._samples, rates, strict=True):
+            part.theta.copy_(_wide(part.theta) - float(part.group["lr"]) * rate * gradient)
+
+
+ELEMENT_AVERAGES = ("mean_gradient", "mean_square", "mean_curvature", "memory")
+
+
+def update_of(
+    part: Part, gradient: Tensor, curvature: Tensor | None, g: Tensor, v: Tensor, h: Tensor, tau: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the rate and the new averages of some entries of a part."""
+    floor = h.new_tensor(part.floor)  # a plain number times a comparison would become float32
+    return rule.element_update(gradient, h if curvature is None else curvature, g, v, h, tau, floor)
+
+
+def sample_of(part: Part, theta: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return gradient and curvature of these parameters, unscaled and with L2."""
+    decay, kind = part.group["weight_decay"], statistics_type(part.theta)
+    gradient = part.gradient.to(kind) * part.gradient_factor + decay * _wide(theta)
+    if part.curvature is None:
+        return gradient, None
+    return gradient, abs(part.curvature.to(kind) * part.curvature_factor) + decay
+
+
+def powers_of(samples: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[float, float]:
+    """Return sums of gradient^2 and of |curvature|, which are finite only if every entry is."""
+    sums = [
+        torch.stack(
+            [(gradient * gradient).sum(), gradient.new_zeros(()) if bend is None else bend.sum()]
+        )
+        for gradient, bend in samples
+    ]
+    power, bend = torch.stack([pair.cpu().double() for pair in sums]).sum(dim=0).tolist()
+    return power, bend
+
+
+def _wide(theta: Tensor) -> Tensor:
+    return theta.to(statistics_type(theta))

@@ -1,0 +1,170 @@
+"""What an optimizer does and why, in numbers and in words."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pesky import rule
+from pesky.torch import paper
+
+__all__ = ["Explanation", "ParameterReport", "explain", "mean_rates"]
+
+_ENTRIES = 100_000  # that quartiles of a large tensor are taken of
+_LITTLE_SIGNAL = 0.01  # g^2/v below which a gradient is called noise
+_SMALL_RATE = 1e-4
+
+Quartiles = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class ParameterReport:
+    """One parameter tensor; quartiles over its entries, None before there is anything to say."""
+
+    name: str
+    shape: tuple[int, ...]
+    why: str  # the rate is what it is
+    rate: Quartiles | None = None
+    memory: Quartiles | None = None  # tau
+    signal: Quartiles | None = None  # g^2/v
+    curvature: Quartiles | None = None  # h
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Prints as a table."""
+
+    steps: int
+    skipped: dict[str, int]  # by reason
+    curvature_sources: dict[str, int]  # backward passes by where their curvature came from
+    parameters: list[ParameterReport]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain lists, dicts and numbers."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """Return the table: medians, with the quartiles in brackets."""
+        counts = ", ".join(f"{reason}: {count}" for reason, count in self.skipped.items()) or "none"
+        sources = ", ".join(f"{name} ({count})" for name, count in self.curvature_sources.items())
+        lines = [
+            f"{self.steps} steps; skipped: {counts}; curvature from {sources or 'nothing yet'}",
+            _line("parameter", "rate", "memory", "signal", "curvature", "why"),
+        ]
+        for row in self.parameters:
+            cells = (_shown(part) for part in (row.rate, row.memory, row.signal, row.curvature))
+            lines.append(_line(row.name, *cells, row.why))
+        return "\n".join(lines)
+
+
+def _line(name: str, *cells: str) -> str:
+    return f"{name:<24}" + "".join(f"  {cell:<27}" for cell in cells[:-1]) + f"  {cells[-1]}"
+
+
+def _shown(quartiles: Quartiles | None) -> str:
+    if quartiles is None:
+        return "-"
+    low, middle, high = quartiles
+    return f"{middle:.2g} [{low:.2g}, {high:.2g}]"
+
+
+class _Seen(NamedTuple):
+    """Averages of the entries that have begun to learn, each a flat tensor, and the rates from them."""
+
+    rate: Tensor
+    memory: Tensor
+    signal: Tensor
+    curvature: Tensor
+
+
+def named_parameters(optimizer: Any) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+    """Name parameters as the user did, or by number and shape."""
+    number = 0
+    for group in optimizer.param_groups:
+        names = group.get("param_names")
+        for k, parameter in enumerate(group["params"]):
+            shape = "x".join(map(str, parameter.shape)) or "scalar"
+            yield names[k] if names else f"{number} ({shape})", parameter, group
+            number += 1
+
+
+@torch.no_grad()
+def explain(optimizer: Any) -> Explanation:
+    """Look at every parameter."""
+    counters = optimizer.counters
+    rows = []
+    for name, parameter, group in named_parameters(optimizer):
+        state = optimizer.state.get(parameter, {})
+        seen = _seen(group, state, optimizer.init_batches) if state else None
+        quartiles = (
+            {} if seen is None else {key: _quartiles(value) for key, value in seen._asdict().items()}
+        )
+        why = _why(optimizer, state, seen)
+        rows.append(ParameterReport(name, tuple(parameter.shape), why, **quartiles))
+    return Explanation(counters["steps"], dict(counters["skipped"]), dict(counters["sources"]), rows)
+
+
+@torch.no_grad()
+def mean_rates(optimizer: Any) -> dict[str, float]:
+    """Return the mean rate of each parameter that has begun to learn; 0 for the others."""
+    rates = {}
+    for name, parameter, group in named_parameters(optimizer):
+        state = optimizer.state.get(parameter, {})
+        seen = _seen(group, state, optimizer.init_batches) if state else None
+        rates[name] = 0.0 if seen is None else float(seen.rate.double().mean())
+    return rates
+
+
+def _seen(group: dict[str, Any], state: dict[str, Any], init_batches: int) -> _Seen | None:
+    if paper.is_collecting(state, init_batches):
+        return None
+    lr = float(group["lr"])
+    g, h = state["mean_gradient"], state["mean_curvature"]
+    if group["granularity"] != "element":
+        shared = group["shared"] if group["granularity"] == "global" else state
+        return _Seen(
+            rate=torch.tensor([lr * shared["rate"]]),
+            memory=torch.tensor([shared["memory"]]),
+            signal=torch.tensor([shared["signal"]]),
+            curvature=h.flatten(),
+        )
+    v, tau = state["mean_square"], state["memory"]
+    initial = state["initial"]
+    if isinstance(initial, Tensor):
+        begun = initial == init_batches
+        if not bool(begun.any()):
+            return None
+        g, v, h, tau = g[begun], v[begun], h[begun], tau[begun]
+    signal = rule.noise_ratio(g * g, v)
+    rate = lr * rule.learning_rate(signal, rule.at_least(h, group["curvature_floor"]))
+    return _Seen(rate.flatten(), tau.flatten(), signal.flatten(), h.flatten())
+
+
+def _quartiles(values: Tensor) -> Quartiles:
+    sample = values[:: -(-len(values) // _ENTRIES)].double()
+    low, middle, high = torch.quantile(sample, sample.new_tensor([0.25, 0.5, 0.75])).tolist()
+    return low, middle, high
+
+
+def _why(optimizer: Any, state: dict[str, Any], seen: _Seen | None) -> str:
+    if not state:
+        return "no gradient yet"
+    if seen is None:
+        initial = state["initial"]
+        count = int(initial.max()) if isinstance(initial, Tensor) else initial
+        return f"still collecting: {count} of {optimizer.init_batches} initial batches"
+    if not bool(state["mean_gradient"].any()):
+        return "no gradient: all are zero"
+    if not bool(seen.curvature.any()):
+        return "no curvature: the rate is zero"
+    if _quartiles(seen.signal)[1] < _LITTLE_SIGNAL:
+        # The factor C on v wears off as the memory grows: after k steps C / k is left of it.
+        slow = not isinstance(state["initial"], Tensor)
+        if slow and state["moves"] < 2 * optimizer.slow_start_factor():
+            return "held down by slow start"
+        return "held down by noise"
+    if _quartiles(seen.rate)[1] < _SMALL_RATE:
+        return "held down by curvature"
+    return "learning"

@@ -1,0 +1,120 @@
+"""The passes over dense CPU tensors, through compiled kernels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pesky.torch import kernels
+from pesky.torch.parts import Part, Sums
+from pesky.torch.threads import in_threads
+
+__all__ = ["FusedBatch", "is_fusible"]
+
+_TYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def is_fusible(part: Part) -> bool:
+    """Whether kernels can work on the memory of these tensors as it is."""
+    theta, gradient = part.theta, part.gradient
+    return (
+        theta.is_cpu
+        and theta.dtype in _TYPES
+        and gradient.dtype == theta.dtype
+        and part.rows is None
+        and theta.is_contiguous()
+        and gradient.is_contiguous()
+    )
+
+
+class FusedBatch:
+    """Fusible parts of one type, laid out for kernels. See `pesky.torch.parts.Batch`."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Note the addresses; the kernels see nothing else, so `parts` keeps the memory alive."""
+        for part in parts:
+            found, kind = part.curvature, part.theta.dtype
+            if found is not None and (found.dtype != kind or not found.is_contiguous()):
+                part.curvature = found.to(kind).contiguous()
+        self.parts = parts
+        self._table = np.array([_addresses(part) for part in parts], np.int64)
+        self._settings = np.array([_numbers(part) for part in parts], _TYPES[parts[0].theta.dtype])
+        self._chunks: NDArray[np.int64] = kernels.cut(self._table[:, kernels.SIZE])
+
+    def powers(self) -> tuple[float, float]:
+        """Return sums of gradient^2 and of |curvature|."""
+        power, bend = self._sums(kernels.sum_chunks, 2).sum(axis=0).tolist()
+        return power, bend
+
+    def observe(self, memories: Sequence[float]) -> list[Sums]:
+        """Take one of the initial batches into all averages."""
+        self._settings[:, kernels.MEMORY] = memories
+        return self._sums_of_parts(kernels.observe_chunks)
+
+    def update(self) -> None:
+        """Take a sample into the averages and step, each entry with a rate of its own."""
+        self._run(kernels.update_chunks)
+
+    def average(self, memories: Sequence[float]) -> list[Sums]:
+        """Take a sample into g and h."""
+        self._settings[:, kernels.MEMORY] = memories
+        return self._sums_of_parts(kernels.average_chunks)
+
+    def descend(self, rates: Sequence[float]) -> None:
+        """Step with one rate a part."""
+        self._settings[:, kernels.RATE] = rates
+        self._run(kernels.descend_chunks)
+
+    def _run(self, kernel: Any) -> None:
+        table, settings, chunks = self._table, self._settings, self._chunks
+        in_threads(lambda first, last: kernel(table, settings, chunks[first:last]), len(chunks))
+
+    def _sums(self, kernel: Any, columns: int) -> NDArray[np.float64]:
+        """Run a kernel that writes a row of sums for each chunk."""
+        table, settings, chunks = self._table, self._settings, self._chunks
+        sums = np.empty((len(chunks), columns))
+        in_threads(
+            lambda first, last: kernel(table, settings, chunks[first:last], sums[first:last]),
+            len(chunks),
+        )
+        return sums
+
+    def _sums_of_parts(self, kernel: Any) -> list[Sums]:
+        sums = self._sums(kernel, len(Sums._fields))
+        if len(sums) > len(self.parts):
+            starts = np.searchsorted(self._chunks[:, 0], np.arange(len(self.parts)))
+            totals = np.add.reduceat(sums, starts)
+            totals[:, 2] = np.maximum.reduceat(sums[:, 2], starts)
+            sums = totals
+        return [Sums(*row) for row in sums.tolist()]
+
+
+def _addresses(part: Part) -> tuple[int, ...]:
+    state, curvature = part.state, part.curvature
+    square, memory = state.get("mean_square"), state["memory"]
+    return (
+        part.theta.data_ptr(),
+        part.gradient.data_ptr(),
+        0 if curvature is None else curvature.data_ptr(),
+        state["mean_gradient"].data_ptr(),
+        0 if square is None else square.data_ptr(),
+        state["mean_curvature"].data_ptr(),
+        memory.data_ptr() if isinstance(memory, Tensor) else 0,
+        part.theta.numel(),
+    )
+
+
+def _numbers(part: Part) -> tuple[float, ...]:
+    group = part.group
+    return (
+        part.gradient_factor,
+        part.curvature_factor,
+        group["weight_decay"],
+        float(group["lr"]),
+        part.floor,
+        0.0,  # memory and rate come with the pass that needs them
+        0.0,
+    )

@@ -1,0 +1,243 @@
+"""The fused update on the CPU: one pass over memory, compiled, without the interpreter lock.
+
+A kernel is given the addresses of many tensors at once, so that a network of many small layers costs
+one call. Rows of `table` are tensors, of `settings` their numbers; `chunks` lists (row, first, last),
+the pieces that this call is to work on. Chunks are cut without regard to the number of threads, so
+sums do not depend on it.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import carray
+from numba.core import types
+from numba.extending import intrinsic
+
+from pesky import rule
+from pesky.online.compiled import compiled, kernel, largest_of
+from pesky.online.subnormals import flush_subnormals, restore_mode
+
+__all__ = [
+    "average_chunks",
+    "conclude",
+    "cut",
+    "descend_chunks",
+    "observe_chunks",
+    "sum_chunks",
+    "update_chunks",
+]
+
+# Columns of `table`: addresses, and the number of entries. A curvature at address 0 is not there.
+THETA, GRADIENT, CURVATURE, MEAN_GRADIENT, MEAN_SQUARE, MEAN_CURVATURE, MEMORIES, SIZE = range(8)
+# Columns of `settings`. What comes in is multiplied by the two factors: 1 / scale under AMP.
+GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, MEMORY, RATE = range(7)
+
+CHUNK = 16_384  # entries: seven such pieces of float32 fit into the second-level cache
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(typing_context: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), generate
+
+
+@compiled
+def _piece(table: Any, column: int, row: int, first: int, last: int, settings: Any) -> Any:
+    """Entries first to last of a tensor, as an array of the type of the settings."""
+    address = table[row, column] + first * settings.itemsize
+    return carray(_pointer(address), last - first, settings.dtype)
+
+
+@kernel
+def cut(sizes: Any) -> Any:
+    """Return the chunks of tensors of these sizes, in order."""
+    total = 0
+    for size in sizes:
+        total += (size + CHUNK - 1) // CHUNK
+    chunks = np.empty((total, 3), np.int64)
+    k = 0
+    for row in range(sizes.size):
+        for first in range(0, sizes[row], CHUNK):
+            chunks[k, 0], chunks[k, 1], chunks[k, 2] = row, first, min(first + CHUNK, sizes[row])
+            k += 1
+    return chunks
+
+
+@kernel
+def sum_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
+    """Write each chunk's sums of gradient^2 and of |curvature|: finite only if every entry is."""
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        gradients = _piece(table, GRADIENT, row, first, last, settings)
+        pull, push = settings[row, GRADIENT_FACTOR], settings[row, CURVATURE_FACTOR]
+        power, bend = pull - pull, pull - pull
+        if table[row, CURVATURE] != 0:
+            curvatures = _piece(table, CURVATURE, row, first, last, settings)
+            for i in range(gradients.size):  # one loop for both: memory is faster with two streams
+                gradient = pull * gradients[i]
+                power += gradient * gradient
+                bend += abs(push * curvatures[i])
+        else:
+            for i in range(gradients.size):
+                gradient = pull * gradients[i]
+                power += gradient * gradient
+        sums[k, 0], sums[k, 1] = power, bend
+
+
+@compiled
+def _update(
+    theta: Any,
+    gradients: Any,
+    curvatures: Any,
+    g: Any,
+    v: Any,
+    h: Any,
+    tau: Any,
+    pull: Any,
+    bend: Any,
+    decay: Any,
+    lr: Any,
+    floor: Any,
+) -> None:
+    for i in range(theta.size):
+        gradient = pull * gradients[i] + decay * theta[i]
+        curvature = abs(bend * curvatures[i]) + decay
+        rate, g[i], v[i], h[i], tau[i] = rule.element_update(
+            gradient, curvature, g[i], v[i], h[i], tau[i], floor
+        )
+        theta[i] -= lr * rate * gradient
+
+
+@compiled
+def _update_stale(
+    theta: Any,
+    gradients: Any,
+    g: Any,
+    v: Any,
+    h: Any,
+    tau: Any,
+    pull: Any,
+    decay: Any,
+    lr: Any,
+    floor: Any,
+) -> None:
+    """Update without a new curvature: an average does not move towards itself."""
+    for i in range(theta.size):
+        gradient = pull * gradients[i] + decay * theta[i]
+        rate, g[i], v[i], _, tau[i] = rule.element_update(
+            gradient, h[i], g[i], v[i], h[i], tau[i], floor
+        )
+        theta[i] -= lr * rate * gradient
+
+
+@kernel
+def update_chunks(table: Any, settings: Any, chunks: Any) -> None:
+    """Do the paper's Algorithm 1, with a rate for each entry."""
+    mode = flush_subnormals()
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        theta = _piece(table, THETA, row, first, last, settings)
+        gradients = _piece(table, GRADIENT, row, first, last, settings)
+        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
+        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
+        h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
+        tau = _piece(table, MEMORIES, row, first, last, settings)
+        pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
+        lr, floor = settings[row, LR], settings[row, FLOOR]
+        if table[row, CURVATURE] != 0:
+            curvatures = _piece(table, CURVATURE, row, first, last, settings)
+            bend = settings[row, CURVATURE_FACTOR]
+            _update(theta, gradients, curvatures, g, v, h, tau, pull, bend, decay, lr, floor)
+        else:
+            _update_stale(theta, gradients, g, v, h, tau, pull, decay, lr, floor)
+    restore_mode(mode)
+
+
+@compiled
+def _largest_of(values: Any) -> float:
+    """Do as `largest_of`, for float64 too."""
+    if values.itemsize == 4:
+        return np.float64(largest_of(values))
+    bits = values.view(np.int64)
+    largest = np.int64(0)
+    for i in range(bits.size):
+        largest = max(largest, bits[i])
+    return np.int64(largest).view(np.float64)
+
+
+@compiled
+def _average(table: Any, settings: Any, row: int, first: int, last: int) -> tuple[Any, Any, Any]:
+    """Take a chunk into g and h; return its sums of g^2 and gradient^2, and its largest h."""
+    theta = _piece(table, THETA, row, first, last, settings)
+    gradients = _piece(table, GRADIENT, row, first, last, settings)
+    g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
+    h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
+    pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
+    memory = settings[row, MEMORY]
+    signal, square = memory - memory, memory - memory
+    for i in range(theta.size):
+        gradient = pull * gradients[i] + decay * theta[i]
+        g[i] = rule.average(g[i], gradient, memory)
+        signal += g[i] * g[i]
+        square += gradient * gradient
+    if table[row, CURVATURE] != 0:
+        curvatures = _piece(table, CURVATURE, row, first, last, settings)
+        bend = settings[row, CURVATURE_FACTOR]
+        for i in range(h.size):
+            h[i] = rule.average(h[i], abs(bend * curvatures[i]) + decay, memory)
+    return signal, square, _largest_of(h)
+
+
+@kernel
+def average_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
+    """Take tensors into g and h; write each chunk's sums of g^2 and gradient^2, and its largest h."""
+    mode = flush_subnormals()
+    for k in range(chunks.shape[0]):
+        sums[k, 0], sums[k, 1], sums[k, 2] = _average(
+            table, settings, chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        )
+    restore_mode(mode)
+
+
+@kernel
+def observe_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
+    """Do as `average_chunks`, and take the squared gradient into v where a tensor has one."""
+    mode = flush_subnormals()
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last)
+        if table[row, MEAN_SQUARE] != 0:
+            theta = _piece(table, THETA, row, first, last, settings)
+            gradients = _piece(table, GRADIENT, row, first, last, settings)
+            v = _piece(table, MEAN_SQUARE, row, first, last, settings)
+            pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
+            for i in range(theta.size):
+                gradient = pull * gradients[i] + decay * theta[i]
+                v[i] = rule.average(v[i], gradient * gradient, settings[row, MEMORY])
+    restore_mode(mode)
+
+
+@kernel
+def descend_chunks(table: Any, settings: Any, chunks: Any) -> None:
+    """Move tensors against their gradients, each with one rate for all of it."""
+    mode = flush_subnormals()
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        theta = _piece(table, THETA, row, first, last, settings)
+        gradients = _piece(table, GRADIENT, row, first, last, settings)
+        pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
+        rate = settings[row, LR] * settings[row, RATE]
+        for i in range(theta.size):
+            theta[i] -= rate * (pull * gradients[i] + decay * theta[i])
+    restore_mode(mode)
+
+
+@kernel
+def conclude(signal: Any, square: Any, largest: Any, power: Any, memory: Any, floor: Any) -> Any:
+    """Return rate, power, memory and g^2/v of a shared rate, from sums over its tensors."""
+    power = rule.average(power, square, memory)
+    ratio = rule.noise_ratio(signal, power)
+    rate = rule.learning_rate(ratio, rule.at_least(largest, floor))
+    return rate, power, rule.next_memory(memory, ratio), ratio

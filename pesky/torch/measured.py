@@ -1,0 +1,148 @@
+"""An optimizer that measures curvature: in its own backward pass, or inside somebody else's."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from pesky.errors import InputError
+from pesky.torch.again import RandomState, random_state
+from pesky.torch.loss_scale import loss_scale_of
+from pesky.torch.measuring import Measuring, gradients_of
+from pesky.torch.pending import Pending
+from pesky.torch.sources import finite_difference
+from pesky.torch.watching import Watcher, untapped
+
+__all__ = ["MeasuringOptimizer"]
+
+
+class MeasuringOptimizer(Optimizer):
+    """The ways to call it; what a step does with gradients and curvatures is for subclasses."""
+
+    counters: dict[str, Any]  # "steps" and "sources" at least; saved with the state
+    _measuring: Measuring
+    _pending: Pending
+    _measuring_now = False
+
+    @abstractmethod
+    def _is_due(self) -> bool:
+        """Whether the next step needs curvature."""
+
+    def minimize(self, closure: Callable[[], Tensor]) -> Tensor:
+        """Do a whole step on the loss that `closure` computes; return that loss.
+
+        The closure computes: it needs no zero_grad and no backward. Some sources of curvature call it
+        twice; random numbers and buffers such as batch norm's are the same as if it was called once.
+        """
+        self.zero_grad()
+        state = random_state()
+        with torch.enable_grad():
+            loss = closure()
+        _check_loss(loss)
+        self._backward(loss, closure, state)
+        self.step()
+        return loss.detach()
+
+    def backward(
+        self, loss: Tensor, *, again: Callable[[], Tensor] | None = None, scaler: Any = None
+    ) -> None:
+        """Measure the curvature of the loss, then do `loss.backward()`.
+
+        With a `scaler` the gradient is that of `scaler.scale(loss)`; give the loss itself. `again`
+        computes the loss once more, for sources of curvature that need it.
+        """
+        _check_loss(loss)
+        scale = (
+            None if scaler is None or not scaler.is_enabled() else float(scaler.scale(torch.ones(())))
+        )
+        self._backward(loss, again, None, scale)
+
+    def watch(self, module: torch.nn.Module, *, scaler: Any = None) -> RemovableHandle:
+        """Measure curvature inside every `loss.backward()`, for a loss that this module computes.
+
+        The module is a loss, or a model whose output is or holds the loss (`.loss`, `["loss"]`, first).
+        Only what the module computes is seen: penalties added to its loss afterwards are not.
+        Give the GradScaler if `scaler.unscale_` is called. Returns a handle with `remove()`.
+        """
+        if not isinstance(module, torch.nn.Module):
+            raise InputError(
+                f"watch needs a torch.nn.Module that computes the loss; got {module!r}: wrap a function "
+                "in a module, or use optimizer.backward(loss) in place of loss.backward()"
+            )
+        return module.register_forward_hook(Watcher(self, scaler))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients, and curvatures with them."""
+        super().zero_grad(set_to_none)
+        self._pending.clear()
+
+    def _parameters(self) -> list[Tensor]:
+        return [one for group in self.param_groups for one in group["params"] if one.requires_grad]
+
+    def _backward(
+        self,
+        loss: Tensor,
+        again: Callable[[], Tensor] | None,
+        state: RandomState | None,
+        scale: float | None = None,
+    ) -> None:
+        def backward() -> None:
+            self._measuring_now = True  # so a watched loss is not measured twice
+            try:
+                (loss if scale is None else loss * scale).backward()  # type: ignore[no-untyped-call]
+            finally:
+                self._measuring_now = False
+
+        if not self._is_due():
+            backward()
+            return
+        parameters = self._parameters()
+        self._pending.loss_scale = loss_scale_of(loss) if scale is None else scale
+        source, values = self._measuring.before_backward(
+            untapped(loss), parameters, can_repeat=again is not None, seed=self.counters["steps"]
+        )
+        factor = 1.0 if scale is None else scale
+        if source == "finite-difference":
+            assert again is not None
+            gradients = gradients_of(backward, parameters)
+            here = {one: gradient / factor for one, gradient in gradients.items()}
+            values = finite_difference(again, here, state, seed=self.counters["steps"])
+        else:
+            backward()
+        self._take(source, values, loss, factor)
+
+    def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
+        """Measure inside a running backward pass, which has just come to the loss."""
+        if self._measuring_now or not self._is_due():
+            return
+        source, values = self._measuring.before_backward(
+            loss,
+            self._parameters(),
+            can_repeat=False,
+            seed=self.counters["steps"],
+            upstream=upstream,
+        )
+        if scaler is not None and scaler.is_enabled():
+            self._pending.loss_scale = scaler.get_scale()
+        self._take(source, values, loss, 1.0 if values is not None else abs(float(upstream)))
+
+    def _take(self, source: str, values: Any, loss: Tensor, factor: float) -> None:
+        sources = self.counters["sources"]
+        sources[source] = sources.get(source, 0) + 1
+        if values is None:
+            self._pending.add_loss(loss, factor)
+        else:
+            self._pending.add(values, factor)
+
+
+def _check_loss(loss: object) -> None:
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        raise InputError(
+            f"loss must be a tensor of one number that depends on parameters; got {shown}"
+            f"{' without grad' if isinstance(loss, Tensor) and not loss.requires_grad else ''}"
+        )

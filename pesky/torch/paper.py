@@ -1,0 +1,143 @@
+"""How the paper's dialect takes a step: initial batches, slow start, then Algorithm 1.
+
+A tensor's first `init_batches` gradients and curvatures are averaged without moving it. Then v (or the
+squared length l) and h are multiplied by the slow start's factor, and the memory starts at 2.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pesky import rule
+from pesky.torch import kernels
+from pesky.torch.eager import EagerBatch
+from pesky.torch.fused import FusedBatch, is_fusible
+from pesky.torch.parts import Batch, Part, Sums, statistics_type
+from pesky.torch.rows import RowsBatch
+
+__all__ = ["batches_of", "begin", "begin_shared", "is_collecting", "step"]
+
+State = dict[str, Any]
+
+
+def begin(parameter: Tensor, granularity: str, by_rows: bool) -> State:
+    """Return the averages of a parameter that has seen nothing; `by_rows`: its gradient is sparse."""
+    kind = statistics_type(parameter)
+
+    def zeros() -> Tensor:
+        return torch.zeros_like(parameter, dtype=kind, memory_format=torch.preserve_format)
+
+    state: State = {"initial": 0, "moves": 0, "mean_gradient": zeros(), "mean_curvature": zeros()}
+    if granularity == "element":
+        state["mean_square"] = zeros()
+        state["memory"] = zeros().fill_(rule.START_MEMORY)
+    else:
+        state |= begin_shared()
+    if by_rows:
+        state["initial"] = torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device)
+    return state
+
+
+def begin_shared() -> State:
+    """Return what tensors that share a rate have in common: a tensor's own, or a group's."""
+    return {"power": 0.0, "memory": rule.START_MEMORY, "rate": 0.0, "signal": 0.0}
+
+
+def is_collecting(state: State, init_batches: int) -> bool:
+    """Whether a parameter, or some of its rows, may still have initial batches to see."""
+    initial = state["initial"]
+    return isinstance(initial, int) and initial < init_batches
+
+
+def batches_of(parts: Iterable[Part], init_batches: int) -> list[Batch | RowsBatch]:
+    """Put together what can be worked on together: one stage, kind of rate, type and device."""
+    alike: dict[Any, list[Part]] = {}
+    for part in parts:
+        kind: Any
+        if isinstance(part.state["initial"], Tensor):
+            kind = RowsBatch
+        else:
+            kind = FusedBatch if is_fusible(part) else EagerBatch
+        collecting = is_collecting(part.state, init_batches)
+        shared = part.group["granularity"] != "element"
+        key = kind, collecting, shared, part.theta.dtype, part.theta.device
+        alike.setdefault(key, []).append(part)
+    return [key[0](members) for key, members in alike.items()]
+
+
+def step(batches: Sequence[Batch | RowsBatch], init_batches: int, slow_start: float) -> None:
+    """Let every batch collect or learn."""
+    sharing = []
+    for batch in batches:
+        if isinstance(batch, RowsBatch):
+            batch.advance(init_batches, slow_start)
+        elif is_collecting(batch.parts[0].state, init_batches):
+            _collect(batch, init_batches, slow_start)
+        elif batch.parts[0].group["granularity"] == "element":
+            batch.update()
+            _count(batch)
+        else:
+            sharing.append(batch)
+            _count(batch)
+    _step_together(sharing)
+
+
+def _count(batch: Batch) -> None:
+    for part in batch.parts:
+        part.state["moves"] += 1
+
+
+def _collect(batch: Batch, init_batches: int, slow_start: float) -> None:
+    counts = [part.state["initial"] + 1 for part in batch.parts]
+    sums = batch.observe(counts)
+    for part, count, (_, square, _) in zip(batch.parts, counts, sums, strict=True):
+        state = part.state
+        state["initial"] = count
+        if "power" in state:
+            state["power"] = rule.average(state["power"], square, count)
+        if count == init_batches:
+            _end_collecting(part, slow_start)
+
+
+def _end_collecting(part: Part, slow_start: float) -> None:
+    """Overestimate, so that the first steps are small."""
+    state = part.state
+    state["mean_curvature"] *= slow_start
+    if part.group["granularity"] == "element":
+        state["mean_square"] *= slow_start
+        return
+    state["power"] *= slow_start
+    if part.group["granularity"] == "global":
+        part.group["shared"]["power"] += state["power"]  # those that come later join the others
+
+
+def _owner(part: Part) -> State:
+    """Whatever holds memory, power and rate of a part that shares its rate."""
+    shared: State = part.group["shared"] if part.group["granularity"] == "global" else part.state
+    return shared
+
+
+def _step_together(batches: Sequence[Batch]) -> None:
+    members: dict[int, list[tuple[Part, Sums]]] = {}
+    for batch in batches:
+        sums = batch.average([_owner(part)["memory"] for part in batch.parts])
+        for part, of_part in zip(batch.parts, sums, strict=True):
+            members.setdefault(id(_owner(part)), []).append((part, of_part))
+    for sharing in members.values():
+        _conclude(sharing)
+    for batch in batches:
+        batch.descend([_owner(part)["rate"] for part in batch.parts])
+
+
+def _conclude(sharing: Sequence[tuple[Part, Sums]]) -> None:
+    part = sharing[0][0]
+    owner = _owner(part)
+    double = any(statistics_type(part.theta) == torch.float64 for part, _ in sharing)
+    signals, squares, largest = zip(*(sums for _, sums in sharing), strict=True)
+    numbers = (sum(signals), sum(squares), max(largest), owner["power"], owner["memory"], part.floor)
+    typed = map(np.float64 if double else np.float32, numbers)
+    found = map(float, kernels.conclude(*typed))
+    owner["rate"], owner["power"], owner["memory"], owner["signal"] = found

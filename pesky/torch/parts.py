@@ -1,0 +1,68 @@
+"""What one parameter brings to a step, and what can be done with many of them at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Batch", "Part", "Sums", "statistics_type"]
+
+
+@dataclass(slots=True, eq=False)  # parts with the same numbers are not the same part
+class Part:
+    """A parameter with this step's gradient and curvature; its settings and its averages."""
+
+    theta: Tensor
+    gradient: Tensor
+    curvature: Tensor | None  # None: not computed for this step, the average stays
+    group: dict[str, Any]
+    state: dict[str, Any]
+    gradient_factor: float = 1.0  # 1 / scale under AMP
+    curvature_factor: float = 1.0
+    rows: Tensor | None = None  # of theta, which gradient and curvature are about; None: all
+
+    @property
+    def floor(self) -> float:
+        """Lower bound on the curvature; 0 is none."""
+        return float(self.group["curvature_floor"] or 0)
+
+
+class Sums(NamedTuple):
+    """What a shared rate needs to know of one tensor."""
+
+    signal: float  # sum of g^2
+    square: float  # sum of gradient^2
+    largest: float  # largest h
+
+
+class Batch(Protocol):
+    """Parts, and the passes over them that a step is made of: averages and parameters change in place.
+
+    Lists of memories, rates and sums have one entry a part.
+    """
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """In order."""
+
+    def powers(self) -> tuple[float, float]:
+        """Return sums of gradient^2 and of |curvature|, which are finite only if every entry is."""
+
+    def observe(self, memories: Sequence[float]) -> list[Sums]:
+        """Take one of the initial batches into all averages."""
+
+    def update(self) -> None:
+        """Take a sample into the averages and step, each entry with a rate of its own."""
+
+    def average(self, memories: Sequence[float]) -> list[Sums]:
+        """Take a sample into g and h."""
+
+    def descend(self, rates: Sequence[float]) -> None:
+        """Step with one rate a part."""
+
+
+def statistics_type(parameter: Tensor) -> torch.dtype:
+    """Averages of half-precision parameters are kept in float32: small changes would be lost."""
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32

@@ -1,0 +1,50 @@
+"""A small problem that every loop of the tests can train on."""
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+def data(samples=400, seed=0):
+    """Three classes in ten dimensions, told apart by a smooth boundary."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, 10, generator=generator)
+    return x, (x[:, 0] + x[:, 1] * x[:, 2] > 0).long() + (x[:, 3] > 0.5).long()
+
+
+def model(seed=0, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
+
+
+def batches(steps, size=8, seed=1):
+    x, y = data()
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        chosen = torch.randint(0, len(x), (size,), generator=generator)
+        yield x[chosen], y[chosen]
+
+
+def train(net, optimizer, steps=30, seed=1, dtype=torch.float32):
+    """Take steps by `minimize`."""
+    for x, y in batches(steps, seed=seed):
+        optimizer.minimize(lambda x=x, y=y: cross_entropy(net(x.to(dtype)).float(), y))
+
+
+def parameters(net):
+    return [p.detach().clone() for p in net.parameters()]
+
+
+def same(ones, others):
+    return all(torch.equal(a, b) for a, b in zip(ones, others, strict=True))
+
+
+def close(ones, others, **tolerances):
+    for a, b in zip(ones, others, strict=True):
+        torch.testing.assert_close(a, b, **tolerances)
+
+
+def accuracy(net, samples=400):
+    x, y = data(samples)
+    with torch.no_grad():
+        return (net(x).argmax(1) == y).float().mean().item()

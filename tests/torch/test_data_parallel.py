@@ -1,0 +1,35 @@
+"""Two processes under DistributedDataParallel against one with the joined batch."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.torch.data_parallel import CASES, train
+from tests.torch.loops import close, model, same
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "tests.torch.data_parallel", str(folder)]
+    started = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
+    assert [process.wait(timeout=120) for process in started] == [0, 0]
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.parametrize("case", [*CASES, "spoiled"])
+def test_replicas_stay_identical(ranks, case):
+    assert same(ranks[0][case][0], ranks[1][case][0])
+    assert ranks[0][case][1] == ranks[1][case][1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_they_learn_as_one_process_does(ranks, case):
+    alone, _ = train(case, model(), slice(0, 8))
+    close(alone, ranks[0][case][0], rtol=2e-3, atol=2e-4)
+
+
+def test_a_bad_curvature_in_one_process_is_skipped_by_all(ranks):
+    assert [found["spoiled"][1] for found in ranks] == [{"curvature not finite": 1}] * 2

@@ -1,0 +1,95 @@
+"""What the optimizer says of itself."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from pesky.torch import VSGD
+from tests.torch.loops import batches, model, train
+
+
+def whys(optimizer):
+    return [row.why for row in optimizer.explain().parameters]
+
+
+def test_names_numbers_and_words():
+    net = model()
+    optimizer = VSGD(net.named_parameters())
+    assert whys(optimizer) == ["no gradient yet"] * 4
+    train(net, optimizer, 3)
+    assert whys(optimizer) == ["still collecting: 3 of 10 initial batches"] * 4
+    train(net, optimizer, 40)
+    explanation = optimizer.explain()
+    assert [row.name for row in explanation.parameters] == [name for name, _ in net.named_parameters()]
+    assert explanation.steps == 43
+    assert explanation.curvature_sources == {"bbprop": 43}
+    for row in explanation.parameters:
+        for low, middle, high in (row.rate, row.memory, row.signal, row.curvature):
+            assert 0 <= low <= middle <= high
+        assert row.signal[2] <= 1
+        assert row.memory[0] >= 2
+    text = str(explanation)
+    assert "0.weight" in text
+    assert "bbprop (43)" in text
+    assert json.loads(json.dumps(explanation.as_dict()))["parameters"][0]["name"] == "0.weight"
+
+
+@pytest.mark.parametrize("granularity", ["element", "block", "global"])
+def test_rates_are_those_of_the_last_step(granularity):
+    net = model()
+    optimizer = VSGD(net.named_parameters(), lr=0.5, granularity=granularity)
+    train(net, optimizer, 30)
+    weight = net[0].weight
+    x, y = next(batches(1))
+    before = weight.detach().clone()
+    optimizer.minimize(lambda: cross_entropy(net(x), y))
+    moved = (before - weight.detach()) / weight.grad
+    assert optimizer.rates()["0.weight"] == pytest.approx(moved.mean().item(), rel=1e-2)
+
+
+def test_parameters_without_names_are_told_by_shape():
+    optimizer = VSGD(model().parameters())
+    assert list(optimizer.rates()) == ["0 (16x10)", "1 (16)", "2 (3x16)", "3 (3)"]
+
+
+def on_a_bowl(steps, noise, h=1.0, start=1.0, **settings):
+    """Minimise h/2 (theta - sample)^2 in four dimensions."""
+    theta = nn.Parameter(torch.full((4,), start))
+    optimizer = VSGD([theta], **settings)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        target = noise * torch.randn(4, generator=generator)
+        optimizer.minimize(lambda target=target: h / 2 * mse_loss(theta, target, reduction="sum"))
+    return optimizer
+
+
+def test_noise_is_named():
+    assert whys(on_a_bowl(3000, noise=1.0, start=0.0, slow_start=1)) == ["held down by noise"]
+
+
+def test_curvature_is_named():
+    assert whys(on_a_bowl(15, noise=0.0, h=1e6, slow_start=1)) == ["held down by curvature"]
+
+
+def test_slow_start_is_named():
+    assert whys(on_a_bowl(15, noise=0.0, slow_start=1e4)) == ["held down by slow start"]
+
+
+def test_missing_gradient_and_curvature_are_named():
+    assert whys(on_a_bowl(15, noise=0.0, start=0.0)) == ["no gradient: all are zero"]
+    theta = nn.Parameter(torch.ones(2))
+    optimizer = VSGD([theta], curvature=lambda loss, params: [torch.zeros(2)])
+    for _ in range(15):
+        optimizer.minimize(lambda: theta.sum())
+    assert whys(optimizer) == ["no curvature: the rate is zero"]
+
+
+def test_without_torch_the_extra_is_named():
+    script = "import sys; sys.modules['torch'] = None; import pesky.torch"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "pip install 'pesky[torch]'" in run.stderr

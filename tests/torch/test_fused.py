@@ -1,0 +1,86 @@
+"""Compiled kernels and eager operations do the same, whatever the sizes, types and threads."""
+
+import pytest
+import torch
+
+from pesky.torch import VSGD
+from pesky.torch.eager import EagerBatch
+from pesky.torch.fused import FusedBatch, is_fusible
+from pesky.torch.kernels import CHUNK
+from pesky.torch.stepping import part_of
+
+SIZES = ((), (1,), (7, 3), (CHUNK,), (CHUNK + 1,), (3, CHUNK + 5))
+TOLERANCES = {torch.float32: {"rtol": 2e-4, "atol": 1e-5}, torch.float64: {"rtol": 1e-9, "atol": 1e-12}}
+
+
+def parts(granularity, dtype, fresh=True, **settings):
+    generator = torch.Generator().manual_seed(0)
+    group = {
+        "lr": 0.7,
+        "weight_decay": 0.1,
+        "curvature_floor": 0.2,
+        "granularity": granularity,
+        **settings,
+    }
+    made = []
+    for shape in SIZES:
+        theta = torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+        theta.grad = torch.randn(shape, generator=generator, dtype=dtype)
+        curvature = torch.rand(shape, generator=generator, dtype=dtype) if fresh else None
+        part = part_of(theta, curvature, group, {})
+        for name in ("mean_gradient", "mean_square", "mean_curvature"):
+            if name in part.state:
+                part.state[name].copy_(torch.rand(shape, generator=generator, dtype=dtype))
+        part.gradient_factor, part.curvature_factor = 0.5, 0.25
+        made.append(part)
+    return made
+
+
+def tensors(of):
+    found = []
+    for part in of:
+        found.append(part.theta.detach())
+        found += [value for value in part.state.values() if isinstance(value, torch.Tensor)]
+    return found
+
+
+PASSES = {
+    "update": ("element", lambda batch: batch.update()),
+    "observe": ("element", lambda batch: batch.observe([3.0] * len(SIZES))),
+    "observe together": ("block", lambda batch: batch.observe([3.0] * len(SIZES))),
+    "average": ("block", lambda batch: batch.average([3.0] * len(SIZES))),
+    "descend": ("block", lambda batch: batch.descend([0.1 * k for k in range(len(SIZES))])),
+    "powers": ("element", lambda batch: batch.powers()),
+}
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", PASSES)
+def test_kernels_do_as_eager_operations(name, dtype, fresh):
+    granularity, run = PASSES[name]
+    settings = {"weight_decay": 0.0} if name == "powers" else {}  # which eager powers include
+    fused, eager = (parts(granularity, dtype, fresh, **settings) for _ in range(2))
+    assert all(map(is_fusible, fused))
+    with torch.no_grad():
+        numbers = run(FusedBatch(fused)), run(EagerBatch(eager))
+    if numbers[0] is not None:
+        torch.testing.assert_close(*map(torch.tensor, numbers), rtol=1e-3, atol=1e-5)
+    for ours, theirs in zip(tensors(fused), tensors(eager), strict=True):
+        torch.testing.assert_close(ours, theirs, **TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("granularity", ["element", "block", "global"])
+def test_the_number_of_threads_makes_no_difference(granularity):
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        generator = torch.Generator().manual_seed(0)
+        theta = torch.randn(40 * CHUNK + 3, generator=generator).requires_grad_()
+        optimizer = VSGD([theta], granularity=granularity, init_batches=2, slow_start=2)
+        for _ in range(4):
+            theta.grad = torch.randn(theta.shape, generator=generator)
+            optimizer._pending.add({theta: torch.rand(theta.shape, generator=generator)})
+            optimizer.step()
+        found.append(theta.detach().clone())
+    assert torch.equal(*found)

@@ -1,0 +1,240 @@
+"""Checkpoints, copies, groups that come later, parameters that come and go, types."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from pesky.errors import InputError
+from pesky.torch import VSGD
+from tests.torch.loops import batches, close, model, parameters, same, train
+
+SETTINGS = {
+    "element": {},
+    "block": {"granularity": "block"},
+    "global": {"granularity": "global"},
+    "every 4": {"curvature_every": 4},
+    "hutchinson": {"curvature": "hutchinson"},
+    "decay": {"weight_decay": 0.1},
+}
+
+
+def reloaded(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("steps_before", [3, 10, 23])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_checkpoint_goes_on_bit_for_bit(name, steps_before):
+    settings = SETTINGS[name]
+    net = model()
+    optimizer = VSGD(net.parameters(), **settings)
+    train(net, optimizer, steps_before)
+    state, weights = reloaded(optimizer.state_dict()), copy.deepcopy(net.state_dict())
+    train(net, optimizer, 15, seed=2)
+    other = model(seed=5)
+    other.load_state_dict(weights)
+    resumed = VSGD(other.parameters(), **settings)
+    resumed.load_state_dict(state)
+    train(other, resumed, 15, seed=2)
+    assert same(parameters(net), parameters(other))
+    assert optimizer.counters == resumed.counters
+
+
+def test_a_state_dict_is_not_changed_by_going_on():
+    net = model()
+    optimizer = VSGD(net.parameters(), granularity="global")
+    train(net, optimizer, 15)
+    other = model()
+    copied = VSGD(other.parameters(), granularity="global")
+    copied.load_state_dict(optimizer.state_dict())
+    averages = copied.state[other[0].weight]["mean_gradient"].clone()
+    power = copied.param_groups[0]["shared"]["power"]
+    train(net, optimizer, 5)
+    assert torch.equal(averages, copied.state[other[0].weight]["mean_gradient"])
+    assert copied.param_groups[0]["shared"]["power"] == power
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_copies_go_on_alike(duplicate):
+    net = model()
+    optimizer = VSGD(net.parameters(), granularity="block", curvature_every=3)
+    train(net, optimizer, 15)
+    other, copied = duplicate((net, optimizer))
+    train(net, optimizer, 10, seed=2)
+    train(other, copied, 10, seed=2)
+    assert same(parameters(net), parameters(other))
+
+
+def test_a_group_added_later_has_initial_batches_of_its_own():
+    net = model()
+    optimizer = VSGD(net[2].parameters(), init_batches=5)
+    train(net, optimizer, 8)
+    optimizer.add_param_group({"params": net[0].parameters(), "granularity": "block"})
+    before = parameters(net)
+    train(net, optimizer, 5)
+    assert same(before[:2], parameters(net)[:2])
+    assert not same(before[2:], parameters(net)[2:])
+    train(net, optimizer, 1)
+    assert not same(before[:2], parameters(net)[:2])
+
+
+def test_frozen_layers_stay_and_start_when_they_are_let_go():
+    net = model()
+    optimizer = VSGD(net.parameters(), granularity="global", init_batches=4, curvature_every=3)
+    net[0].requires_grad_(False)
+    before = parameters(net)
+    train(net, optimizer, 10)
+    assert same(before[:2], parameters(net)[:2])
+    net[0].requires_grad_(True)
+    train(net, optimizer, 8)
+    assert not same(before[:2], parameters(net)[:2])
+    assert all(torch.isfinite(p).all() for p in net.parameters())
+
+
+def test_groups_differ_in_rate_decay_and_floor():
+    net = model()
+    groups = [
+        {"params": [net[0].weight], "weight_decay": 0.5},
+        {"params": [net[0].bias], "granularity": "block", "curvature_floor": 1e9},
+        {"params": net[2].parameters(), "lr": 0.0},
+    ]
+    optimizer = VSGD(groups)
+    before = parameters(net)
+    train(net, optimizer, 20)
+    assert torch.equal(net[2].weight, before[2])
+    assert torch.allclose(net[0].bias, before[1], atol=1e-7)
+    assert not torch.equal(net[0].weight, before[0])
+
+
+def test_a_scheduler_multiplies_the_rates():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0 if epoch < 1 else 0.0)
+    train(net, optimizer, 15)
+    scheduler.step()
+    before = parameters(net)
+    train(net, optimizer, 3)
+    assert same(before, parameters(net))
+
+
+@pytest.mark.parametrize("granularity", ["element", "block", "global"])
+def test_strided_parameters_learn_like_contiguous_ones(granularity):
+    net, other = model(), model()
+    other[0].weight.data = other[0].weight.data.t().contiguous().t()
+    train(net, VSGD(net.parameters(), granularity=granularity))
+    train(other, VSGD(other.parameters(), granularity=granularity))
+    close(parameters(net), parameters(other), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_keeps_averages_in_float32(dtype):
+    net = model(dtype=dtype)
+    optimizer = VSGD(net.parameters())
+    before = parameters(net)
+    train(net, optimizer, 20, dtype=dtype)
+    state = optimizer.state[net[0].weight]
+    assert state["mean_square"].dtype == torch.float32
+    assert net[0].weight.dtype == dtype
+    assert not same(before, parameters(net))
+    other = VSGD(net.parameters())
+    other.load_state_dict(reloaded(optimizer.state_dict()))
+    assert torch.equal(other.state[net[0].weight]["mean_square"], state["mean_square"])
+
+
+def test_complex_parameters_are_refused():
+    with pytest.raises(InputError, match=r"view_as_real"):
+        VSGD([nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"granularity": "row"}, "granularity must be one of 'element'"),
+        ({"dialect": "robust2"}, "dialect"),
+        ({"curvature": "exact"}, "curvature must be one of 'bbprop'"),
+        ({"curvature_every": 0}, "curvature_every"),
+        ({"init_batches": 0}, "init_batches"),
+        ({"slow_start": 0.5}, "slow_start"),
+        ({"weight_decay": -1}, "weight_decay"),
+        ({"curvature_floor": 0}, "curvature_floor"),
+        ({"lr": -1}, "lr"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        VSGD(model().parameters(), **settings)
+
+
+def test_hooks_run():
+    net, calls = model(), []
+    optimizer = VSGD(net.parameters())
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    train(net, optimizer, 1)
+    assert calls == ["before", "after"]
+
+
+def test_accumulated_batches_are_one_large_batch():
+    net, other = model(), model()
+    optimizer, accumulating = VSGD(net.parameters()), VSGD(other.parameters())
+    for x, y in batches(20):
+        optimizer.minimize(lambda x=x, y=y: cross_entropy(net(x), y))
+        accumulating.zero_grad()
+        for half in (slice(0, 4), slice(4, 8)):
+            accumulating.backward(cross_entropy(other(x[half]), y[half]) / 2)
+        accumulating.step()
+    close(parameters(net), parameters(other), rtol=1e-3, atol=1e-4)
+
+
+def test_clipping_changes_gradients_only():
+    net = model()
+    optimizer = VSGD(net.parameters(), init_batches=1)
+    x, y = next(batches(1))
+    optimizer.backward(cross_entropy(net(x), y))
+    bend = optimizer._pending.values[net[0].weight].clone()
+    nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+    optimizer.step()
+    state = optimizer.state[net[0].weight]
+    torch.testing.assert_close(state["mean_curvature"], bend * optimizer.slow_start_factor())
+    assert state["mean_gradient"].norm() < 2e-3
+
+
+def test_step_takes_a_closure_that_runs_backward():
+    net, other = model(), model()
+    optimizer, closing = VSGD(net.parameters()), VSGD(other.parameters())
+    for x, y in batches(15):
+        optimizer.minimize(lambda x=x, y=y: cross_entropy(net(x), y))
+
+        def closure(x=x, y=y):
+            closing.zero_grad()
+            loss = cross_entropy(other(x), y)
+            closing.backward(loss)
+            return loss
+
+        assert closing.step(closure).item() > 0
+    assert same(parameters(net), parameters(other))
+
+
+def test_a_step_without_curvature_tells_how_to_get_it():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    x, y = next(batches(1))
+    cross_entropy(net(x), y).backward()
+    with pytest.raises(InputError, match=r"minimize.*backward.*watch"):
+        optimizer.step()
+
+
+def test_a_loss_that_is_none_is_refused():
+    optimizer = VSGD(model().parameters())
+    with pytest.raises(InputError, match="loss must be"):
+        optimizer.backward(torch.zeros(3, requires_grad=True))
+    with pytest.raises(InputError, match="without grad"):
+        optimizer.minimize(lambda: torch.zeros(()))
