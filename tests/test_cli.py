@@ -71,6 +71,13 @@ def test_every_command_has_help():
         assert "Usage" in result.stdout
 
 
+def test_help_does_not_wait_for_what_only_some_commands_need():
+    heavy = ("numba", "matplotlib", "scipy", "sklearn", "torch", "distributed")
+    code = f"import sys, pesky.cli; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
 def test_version():
     assert pesky_command("--version").stdout == f"pesky {pesky.__version__}\n"
 

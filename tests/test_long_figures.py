@@ -11,8 +11,12 @@ import pytest
 from pesky.cli import run
 from pesky.errors import InputError
 from pesky.lab.benchmarks import Benchmark, Task
-from pesky.lab.figures import critical, epochs
-from pesky.online import Learner
+from pesky.lab.figures import epochs
+from pesky.lab.figures.critical import outcomes, study
+from pesky.lab.figures.critical.search import grid, search
+from pesky.lab.figures.critical.setups import Setup
+from pesky.lab.figures.critical.stability import is_unstable
+from pesky.online import SGD, Learner
 from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
 
 SMALL = {"epochs": 3, "hidden": 4, "seed": 1}
@@ -74,13 +78,23 @@ def test_a_long_run_killed_before_a_checkpoint_goes_on_the_same(call, tmp_path, 
     assert epochs.make(cut, **SMALL).numbers == expected
 
 
+def unfinished(folder, monkeypatch):
+    """Leave a run behind that was killed before its last epoch was measured; return its files."""
+    with monkeypatch.context() as patched:
+        killed_in(patched, epochs._History, "add", SMALL["epochs"])
+        with pytest.raises(SystemExit):
+            epochs.make(folder, **SMALL)
+    return epochs.working_files(folder, **SMALL)
+
+
 @pytest.mark.usefixtures("_tiny_data")
-def test_errors_without_their_checkpoint_are_measured_again(tmp_path):
-    expected = epochs.make(tmp_path, **SMALL).numbers
-    checkpoint, noted = epochs.working_files(tmp_path, **SMALL)
+def test_errors_without_their_checkpoint_are_measured_again(tmp_path, monkeypatch):
+    checkpoint, noted = unfinished(tmp_path, monkeypatch)
     checkpoint.unlink()
     noted.write_text("[]")
-    assert epochs.make(tmp_path, **SMALL).numbers == expected
+    numbers = epochs.make(tmp_path, **SMALL).numbers
+    noted.unlink()
+    assert epochs.make(tmp_path, **SMALL).numbers == numbers
 
 
 @pytest.mark.usefixtures("_tiny_data")
@@ -92,13 +106,40 @@ def test_errors_without_their_checkpoint_are_measured_again(tmp_path):
         ('{"numerics": 1, "train": [9], "test": [9]}', "lacks epochs"),
     ],
 )
-def test_what_cannot_be_gone_on_from_is_named(content, words, tmp_path):
-    epochs.make(tmp_path, **SMALL)
-    noted = epochs.working_files(tmp_path, **SMALL)[1]
+def test_what_cannot_be_gone_on_from_is_named(content, words, tmp_path, monkeypatch):
+    _, noted = unfinished(tmp_path, monkeypatch)
     noted.write_text(content)
     with pytest.raises(InputError, match=words) as caught:
         epochs.make(tmp_path, **SMALL)
     assert str(noted) in str(caught.value)
+
+
+@pytest.mark.usefixtures("_tiny_data")
+def test_a_run_that_is_over_is_not_done_again_by_the_same_command_but_by_any_other(
+    tmp_path, monkeypatch
+):
+    expected = epochs.make(tmp_path, **SMALL).numbers
+    other = epochs.make(tmp_path, **SMALL | {"hidden": 3}).numbers
+    with monkeypatch.context() as patched:
+        patched.setattr(epochs, "fit", None)
+        patched.setattr(Benchmark, "task", None)
+        assert epochs.make(tmp_path, **SMALL).numbers == expected
+        assert epochs.make(tmp_path, **SMALL | {"hidden": 3}).numbers == other
+        for changed in ({"epochs": 2}, {"hidden": 5}, {"seed": 2}):
+            with pytest.raises(TypeError):
+                epochs.make(tmp_path, **SMALL | changed)
+        patched.setattr(epochs, "NUMERICS_VERSION", -1)
+        with pytest.raises(TypeError):
+            epochs.make(tmp_path, **SMALL)
+
+
+@pytest.mark.usefixtures("_tiny_data")
+def test_a_run_that_diverged_is_over_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(epochs, "VSGD", lambda: SGD(1e9))
+    numbers = epochs.make(tmp_path, **SMALL).numbers
+    assert numbers["status"] == "diverged"
+    monkeypatch.setattr(epochs, "fit", None)
+    assert epochs.make(tmp_path, **SMALL).numbers == numbers
 
 
 @pytest.mark.usefixtures("_tiny_data")
@@ -111,8 +152,12 @@ def test_the_command_leaves_numbers_and_pictures_and_no_checkpoint(tmp_path, cap
     assert len(numbers["train"]) == len(numbers["test"]) == 2
     assert "after epoch 2 of 2" in printed.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"epochs.{kind}" for kind in ("json", "png", "svg")
+        "epochs-3-hidden-2-epochs-seed-0.errors.json",
+        *(f"epochs.{kind}" for kind in ("json", "png", "svg")),
     ]
+    assert run(["figure", "epochs", *arguments]) == 0
+    again = capsys.readouterr()
+    assert (json.loads(again.out), "after epoch" in again.err) == (numbers, False)
 
 
 def made_up(limit):
@@ -122,10 +167,10 @@ def made_up(limit):
 
 @pytest.mark.parametrize("runs", [1, 5, 10, 11, 20, 30])
 def test_critical_c_is_the_largest_at_which_a_tenth_of_the_runs_is_unstable(runs):
-    factors = critical.grid(1000, per_decade=2)
+    factors = grid(1000, per_decade=2)
     unstable = made_up(3000.0)
     shares = {c: np.mean([unstable(c, seed) for seed in range(runs)]) for c in factors}
-    found = critical.search(unstable, factors, runs)
+    found = search(unstable, factors, runs)
     assert found.factor == max(c for c, share in shares.items() if share >= 0.1)
     assert found.status == "found"
 
@@ -137,7 +182,7 @@ def test_a_search_stops_when_it_knows():
         calls.append((factor, seed))
         return factor == 10 and seed in (0, 3)
 
-    found = critical.search(unstable, [1.0, 10.0, 100.0], runs=20)
+    found = search(unstable, [1.0, 10.0, 100.0], runs=20)
     assert found.factor == 10
     assert calls == [(100, seed) for seed in range(19)] + [(10, seed) for seed in range(4)]
     assert [(trial.factor, trial.unstable, trial.runs) for trial in found.trials] == [
@@ -147,20 +192,20 @@ def test_a_search_stops_when_it_knows():
 
 
 def test_a_search_that_ends_at_either_end_of_the_grid_says_so():
-    never = critical.search(lambda factor, seed: False, [1.0, 10.0], runs=20)
+    never = search(lambda factor, seed: False, [1.0, 10.0], runs=20)
     assert (never.factor, never.status) == (None, "below 1")
-    always = critical.search(lambda factor, seed: True, [1.0, 10.0], runs=20)
+    always = search(lambda factor, seed: True, [1.0, 10.0], runs=20)
     assert (always.factor, always.status) == (10.0, "not bounded by the grid")
 
 
 def test_the_grid_goes_from_1_to_at_most_10_d():
-    assert critical.grid(12, per_decade=1) == [1, 10, 100]
-    np.testing.assert_allclose(critical.grid(12, per_decade=2), [1, 10**0.5, 10, 10**1.5, 100])
-    assert critical.grid(1, per_decade=2)[-1] == 10
+    assert grid(12, per_decade=1) == [1, 10, 100]
+    np.testing.assert_allclose(grid(12, per_decade=2), [1, 10**0.5, 10, 10**1.5, 100])
+    assert grid(1, per_decade=2)[-1] == 10
 
 
 def xor(units):
-    return critical.Setup(Benchmark(f"XOR {units}", "xor", (2, units, 2)))
+    return Setup(Benchmark(f"XOR {units}", "xor", (2, units, 2)))
 
 
 def test_setups_count_their_parameters_and_state_their_horizon():
@@ -169,26 +214,38 @@ def test_setups_count_their_parameters_and_state_their_horizon():
 
 
 def test_xor_explodes_without_a_slow_start_and_learns_with_a_long_one(fresh_seed):
-    assert critical.is_unstable(xor(300), 1.0, fresh_seed)
-    assert not critical.is_unstable(xor(300), 10_000.0, fresh_seed)
+    assert is_unstable(xor(300), 1.0, fresh_seed)
+    assert not is_unstable(xor(300), 10_000.0, fresh_seed)
 
 
-def test_the_search_killed_after_any_run_goes_on_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        critical, "is_unstable", lambda setup, c, seed: c * (seed + 1) <= setup.parameters
-    )
+def made_up_study(setup, factor, seed, stop):
+    return factor * (seed + 1) <= setup.parameters
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_search_killed_after_any_run_goes_on_the_same(jobs, tmp_path, monkeypatch):
+    monkeypatch.setattr(outcomes, "is_unstable", made_up_study)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
-    expected = critical.make(whole, quick=True, only="xor").numbers
+    expected = study.make(whole, quick=True, only="xor", jobs=1).numbers
     for call in (1, 7, 30):
         with monkeypatch.context() as patched:
-            killed_in(patched, critical, "is_unstable", call)
+            killed_in(patched, outcomes, "is_unstable", call)
             with pytest.raises(SystemExit):
-                critical.make(cut, quick=True, only="xor")
-    assert critical.make(cut, quick=True, only="xor").numbers == expected
-    monkeypatch.setattr(critical, "is_unstable", None)  # all is known by now
-    assert critical.make(cut, quick=True, only="xor").numbers == expected
+                study.make(cut, quick=True, only="xor", jobs=jobs)
+    assert study.make(cut, quick=True, only="xor", jobs=jobs).numbers == expected
+    monkeypatch.setattr(outcomes, "is_unstable", None)  # all is known by now
+    assert study.make(cut, quick=True, only="xor").numbers == expected
+
+
+def test_the_critical_c_does_not_depend_on_the_number_of_jobs(tmp_path):
+    found = []
+    for jobs in (1, 4, None):
+        folder = tmp_path / str(jobs)
+        folder.mkdir()
+        found.append(study.make(folder, quick=True, only="xor", runs=6, jobs=jobs).numbers)
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +255,13 @@ def test_the_search_killed_after_any_run_goes_on_the_same(tmp_path, monkeypatch)
 def test_outcomes_that_cannot_be_used_are_named(content, words, tmp_path):
     (tmp_path / "critical-runs.json").write_text(content)
     with pytest.raises(InputError, match=rf"critical-runs\.json .*{words}"):
-        critical.make(tmp_path, quick=True, only="xor")
+        study.make(tmp_path, quick=True, only="xor")
 
 
 @pytest.mark.usefixtures("_tiny_data")
 def test_benchmarks_and_marks_without_a_value_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(critical, "is_unstable", lambda setup, c, seed: setup.name == "C0")
-    picture = critical.make(tmp_path, quick=True, runs=1)
+    monkeypatch.setattr(outcomes, "is_unstable", lambda setup, c, seed, stop: setup.name == "C0")
+    picture = study.make(tmp_path, quick=True, runs=1)
     status = {row["name"]: row["status"] for row in picture.numbers["setups"]}
     assert status.pop("C0") == "not bounded by the grid"
     assert set(status.values()) == {"below 1"}
@@ -230,6 +287,7 @@ def test_critical_prints_nothing_but_json(tmp_path):
         (["epochs", "--out", ""], ["--out"]),
         (["epochs", "--data", "/no/such/folder"], ["/no/such/folder"]),
         (["critical", "--runs", "0"], ["--runs", "0"]),
+        (["critical", "--jobs", "-1"], ["--jobs", "-1"]),
         (["critical", "--only", "and"], ["--only", "xor"]),
         (["epochs"], ["mnist", "pesky data fetch"]),
         (["critical"], ["mnist", "pesky data fetch"]),

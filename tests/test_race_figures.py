@@ -7,7 +7,7 @@ from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark
 from pesky.lab.figures import errors, rates, slow_start
-from pesky.lab.race import Store
+from pesky.lab.race.store import Store
 from tests.test_cli import assert_one_clear_line, pesky_command
 from tests.test_report import store  # noqa: F401 (a fixture)
 

@@ -8,9 +8,9 @@ from html import escape
 
 import pytest
 
-from pesky.lab.race import Row, RunKey, Store
 from pesky.lab.race.contest import PROTOCOL
 from pesky.lab.race.grids import settings_of, settings_text
+from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.report import report_page
 from pesky.lab.reproduction import reproduction_page
 from pesky.online import NUMERICS_VERSION

@@ -40,6 +40,8 @@ Start here:
 
     pesky train M0 --method sgd  a rival at the paper's best setting (MNIST)
 
+    pesky race digits            vSGD against its tuned rivals; or on a file of yours
+
 Every command that computes takes --json (for programs) and --out DIR (where files go).
 """
 
@@ -52,7 +54,7 @@ _OPTIONS = {
         for name in (
             *("methods", "curvature", "noise", "optimum", "start", "change_every", "noise_factor"),
             *("curvature_factor", "blocks", "slow_start", "init_samples", "steps", "runs", "seed"),
-            *("samples", "ratio", "jump", "jumps", "every"),
+            *("samples", "ratio", "jump", "jumps", "every", "layers"),
             *("eta0", "gamma", "mu", "tau", "curvature_every", "dialect", "seconds", "repeats"),
         )
     },

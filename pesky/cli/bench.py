@@ -8,7 +8,6 @@ from rich.table import Table
 
 from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
 from pesky.errors import check_count, check_number
-from pesky.lab.bench_online import bench_online
 
 __all__ = ["app"]
 
@@ -30,6 +29,8 @@ def online_command(
     ] = None,
 ) -> None:
     """Measure the online engine: against PyTorch, plain SGD, the memory's bandwidth and two threads."""
+    from pesky.lab.bench_online import bench_online
+
     check_count("--repeats", repeats)
     check_number("--seconds", seconds, above=0)
     folder = ready_folder(out) if out is not None else None

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from pesky.cli.options import DEFAULT_STORE, DataFolder, Jobs, StoreFile
 from pesky.cli.output import (
     AsJson,
     OutFolder,
@@ -17,22 +18,10 @@ from pesky.cli.output import (
     ready_folder,
     write_json,
 )
-from pesky.cli.race import DEFAULT_STORE
-from pesky.cli.train import DataFolder
 from pesky.errors import check_count
-from pesky.lab.figures import (
-    Picture,
-    bowl,
-    critical,
-    epochs,
-    errors,
-    idealised,
-    nonstationary,
-    quadratic,
-    rates,
-    slow_start,
-)
-from pesky.lab.race import Store
+from pesky.lab.figures import Picture, bowl, errors, idealised, nonstationary, quadratic
+from pesky.lab.figures.critical.setups import Only
+from pesky.lab.race.store import Store
 
 __all__ = ["app"]
 
@@ -43,7 +32,6 @@ Runs = Annotated[int, typer.Option(help="Independent runs.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
 
 
-StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="Where pesky race keeps runs.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Minutes instead of the full protocol.")]
 
 
@@ -168,6 +156,8 @@ def rates_command(
     as_json: AsJson = False,
 ) -> None:
     """Figure 8: learning rates of every method on C0 and M0, at the settings that won."""
+    from pesky.lab.figures import rates
+
     folder = ready_folder(out)
     with Store(store) as opened, _status() as say:
         chosen = (1, 1) if quick else (runs, 6)
@@ -185,6 +175,8 @@ def slow_start_command(
     as_json: AsJson = False,
 ) -> None:
     """Test error of vSGD-l, -b, -g against the factor C of the slow start."""
+    from pesky.lab.figures import slow_start
+
     folder = ready_folder(out)
     names = benchmarks or (["M0"] if quick else ["M0", "M1", "M2"])
     factors = slow_start.FACTORS[::2] if quick else slow_start.FACTORS
@@ -210,6 +202,8 @@ def epochs_command(
     as_json: AsJson = False,
 ) -> None:
     """A long run: 100 epochs of vSGD-l on MNIST. Stopped, it goes on when started again."""
+    from pesky.lab.figures import epochs
+
     default_passes, default_hidden = (5, 100) if quick else (100, 800)
     chosen = {
         "epochs": check_count("--epochs", default_passes if passes is None else passes),
@@ -222,8 +216,6 @@ def epochs_command(
     with _resumable() as say:
         picture = epochs.make(folder, **chosen, folder=data, say=say)
     _deliver(picture, folder, as_json, _epochs_summary(picture.numbers))
-    for path in epochs.working_files(folder, **chosen):  # the numbers are safe now
-        path.unlink(missing_ok=True)
 
 
 def _epochs_summary(numbers: dict[str, Any]) -> list[str]:
@@ -231,7 +223,8 @@ def _epochs_summary(numbers: dict[str, Any]) -> list[str]:
         return [f"the run diverged after {len(numbers['test'])} of {numbers['epochs']} epochs"]
     return [
         f"after {numbers['epochs']} epochs: train {numbers['train'][-1]:.2f} %, "
-        f"test {numbers['test'][-1]:.2f} % (paper, 800 hidden units, 100 epochs: {epochs.PAPER_TEST} %)"
+        f"test {numbers['test'][-1]:.2f} % (paper, 800 hidden units, 100 epochs: "
+        f"{numbers['paper_test_after_100_epochs']} %)"
     ]
 
 
@@ -239,22 +232,30 @@ def _epochs_summary(numbers: dict[str, Any]) -> list[str]:
 def critical_command(
     quick: Quick = False,
     runs: Annotated[int | None, typer.Option(help="Runs for each C; else 20, or 5 if --quick.")] = None,
-    only: Annotated[critical.Only, typer.Option(help="Which setups; XOR needs no data.")] = "all",
+    only: Annotated[Only, typer.Option(help="Which setups; XOR needs no data.")] = "all",
+    jobs: Jobs = 0,
     data: DataFolder = None,
     out: OutFolder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
     """Below which C vSGD-l becomes unstable, in 13 setups. Stopped, it goes on when started again."""
+    from pesky.lab.figures.critical import study
+
     chosen = check_count("--runs", (5 if quick else 20) if runs is None else runs)
+    check_count("--jobs", jobs, least=0)
     folder = ready_folder(out)
     with _resumable() as say:
-        picture = critical.make(folder, runs=chosen, quick=quick, only=only, folder=data, say=say)
+        picture = study.make(
+            folder, runs=chosen, quick=quick, only=only, jobs=jobs or None, folder=data, say=say
+        )
     _deliver(picture, folder, as_json, _critical_summary(picture.numbers))
 
 
 def _critical_summary(numbers: dict[str, Any]) -> list[str]:
+    from pesky.lab.figures.critical.drawing import shown
+
     rows = (
-        f"{row['name']:12} d {row['parameters']:>9,}   critical C {critical.shown(row):>18}   "
+        f"{row['name']:12} d {row['parameters']:>9,}   critical C {shown(row):>18}   "
         f"d/10 {row['papers_choice']:>9,.0f}"
         for row in numbers["setups"]
     )

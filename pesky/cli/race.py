@@ -1,36 +1,39 @@
 """``pesky race``: vSGD against its rivals, each tuned over the paper's grids."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from rich.table import Table
 
+from pesky.cli.options import DEFAULT_STORE, DataFolder, Jobs, StoreFile
 from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
-from pesky.cli.train import DataFolder
 from pesky.errors import InputError, check_count
+from pesky.interrupts import stopped_by_ctrl_c
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
-from pesky.lab.race import Contest, Grid, Interrupted, Progress, Race, Select, Store, listed_methods
-from pesky.lab.race.grids import settings_of
-from pesky.lab.race.table import Standing, standings
+from pesky.lab.own_data import SUFFIXES, is_own_file
+from pesky.lab.race.grids import Grid, listed_methods, settings_of
+from pesky.lab.race.tuning import Select
+
+if TYPE_CHECKING:
+    from pesky.lab.race.contest import Contest
+    from pesky.lab.race.workers import Workers
 
 __all__ = ["race_command"]
-
-DEFAULT_STORE = Path("pesky-race.sqlite")
 
 
 def race_command(
     benchmarks: Annotated[
-        list[str], typer.Argument(metavar="BENCHMARK...", help=f"Of {', '.join(BENCHMARKS)}.")
+        list[str],
+        typer.Argument(
+            metavar="BENCHMARK...",
+            help=f"Of {', '.join(BENCHMARKS)}, or a {' or '.join(SUFFIXES)} file of your own.",
+        ),
     ],
+    layers: Annotated[
+        str | None,
+        typer.Option(help="Of your own files: units from the inputs to the classes, such as 20,50,3."),
+    ] = None,
     methods: Annotated[
         str, typer.Option(help="With commas between; else all that the paper lists.")
     ] = "",
@@ -46,8 +49,14 @@ def race_command(
     ] = "test",
     seeds: Annotated[int, typer.Option(help="Fresh runs of each winner.")] = 10,
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 6,
-    jobs: Annotated[int, typer.Option(help="Runs at a time; 0: one a core.")] = 0,
-    store: Annotated[Path, typer.Option(metavar="FILE", help="Where runs are kept.")] = DEFAULT_STORE,
+    jobs: Jobs = 0,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Run on the Dask cluster of this scheduler: tcp://host:8786."
+        ),
+    ] = None,
+    store: StoreFile = DEFAULT_STORE,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the rows as CSV, sorted.")
     ] = None,
@@ -64,33 +73,40 @@ def race_command(
     check_count("--seeds", seeds)
     check_count("--epochs", epochs)
     check_count("--jobs", jobs, least=0)
-    for name in benchmarks:
-        if name not in BENCHMARKS:
-            raise InputError(f"unknown benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    chosen = _by_name(benchmarks)
+    sizes = _layers(layers, benchmarks)
+    competing = {name: _methods(name, methods, grid) for name in chosen}
     if export is not None and not export.parent.is_dir():
         raise InputError(f"the folder of --export {export} does not exist; make it or name another")
-    chosen = {name: _methods(name, methods, grid) for name in benchmarks}
     folder = ready_folder(out) if out is not None else None
-    contests = {
-        name: Contest.on_published_data(BENCHMARKS[name], data, epochs=epochs, select=select)
-        for name in chosen
-    }
+
+    from pesky.cli.leaderboard import live_view, print_standings
+    from pesky.lab.race.contest import Interrupted
+    from pesky.lab.race.runner import Race
+    from pesky.lab.race.store import Store
+    from pesky.lab.race.table import Standing, standings
+
     tables: dict[str, list[Standing]] = {}
-    with Store(store) as opened, _stopped_by_ctrl_c() as stop:
-        if load is not None:
-            opened.load(load)
-        for name, contest in contests.items():
-            race = Race(contest, opened, chosen[name], grid, seeds, jobs or None)
-            try:
-                with _live_view(race):
-                    race.run(stop)
-            except Interrupted:
-                raise KeyboardInterrupt from None
-            tables[name] = standings(race)
-            if not as_json:
-                _print_standings(name, tables[name])
-        if export is not None:
-            opened.export(export)
+    with _workers(jobs, cluster) as workers:
+        contests = {
+            name: _contest(given, sizes, data, epochs=epochs, select=select)
+            for name, given in chosen.items()
+        }
+        with Store(store) as opened, stopped_by_ctrl_c() as stop:
+            if load is not None:
+                opened.load(load)
+            for name, contest in contests.items():
+                race = Race(contest, opened, competing[name], grid, seeds, workers)
+                try:
+                    with live_view(race):
+                        race.run(stop)
+                except Interrupted:
+                    raise KeyboardInterrupt from None
+                tables[name] = standings(race)
+                if not as_json:
+                    print_standings(contest.benchmark, tables[name])
+            if export is not None:
+                opened.export(export)
     result: dict[str, Any] = {
         "grid": grid,
         "select": select,
@@ -106,6 +122,44 @@ def race_command(
         print_written([str(path) for path in (store, export, folder and folder / "race.json") if path])
 
 
+def _by_name(given: list[str]) -> dict[str, str]:
+    """Return what was given by the name it has in tables and rows: of a file, without its folder."""
+    chosen: dict[str, str] = {}
+    for text in given:
+        if text not in BENCHMARKS and not is_own_file(text):
+            raise InputError(
+                f"unknown benchmark {text!r}; there are {', '.join(BENCHMARKS)}, "
+                f"and files of your own that end in {' or '.join(SUFFIXES)}"
+            )
+        name = Path(text).name
+        if chosen.setdefault(name, text) != text:
+            raise InputError(f"two files are called {name}: {chosen[name]} and {text}; rename one")
+    return chosen
+
+
+def _layers(text: str | None, benchmarks: list[str]) -> tuple[int, ...]:
+    """Return the units of each layer; none if there is no file of the user's own."""
+    own = [name for name in benchmarks if is_own_file(name)]
+    if text is None:
+        if own:
+            raise InputError(
+                f"--layers is missing; {own[0]} needs it: inputs, hidden units and classes, "
+                "such as 20,50,3"
+            )
+        return ()
+    if not own:
+        raise InputError(
+            f"--layers {text} is for files of your own; {benchmarks[0]} has its own, so leave it out"
+        )
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise InputError(f"--layers must be units with commas between, such as 20,50,3; got {text!r}")
+    return sizes
+
+
 def _methods(benchmark: str, text: str, grid: Grid) -> tuple[str, ...]:
     """Return the methods asked for, if they are known and have settings in the grid."""
     asked = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
@@ -117,82 +171,24 @@ def _methods(benchmark: str, text: str, grid: Grid) -> tuple[str, ...]:
     return chosen
 
 
-@contextmanager
-def _stopped_by_ctrl_c() -> Iterator[threading.Event]:
-    """Let the first Ctrl-C end the runs under way; a second one ends the program."""
-    stop = threading.Event()
+def _workers(jobs: int, cluster: str | None) -> "AbstractContextManager[Workers]":
+    if cluster is None:
+        from pesky.lab.race.workers import Threads
 
-    def note(number: int, frame: Any) -> None:
-        if stop.is_set():
-            signal.default_int_handler(number, frame)
-        stop.set()
+        return nullcontext(Threads(jobs or None))
+    if jobs:
+        raise InputError(f"--jobs {jobs} is for runs here; the workers of --cluster have their own")
+    from pesky.lab.race.cluster import connected
 
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return connected(cluster)
 
 
-@contextmanager
-def _live_view(race: Race) -> Iterator[None]:
-    """Show progress, time left and each method's best so far, if somebody can see it."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    task = bar.add_task(race.contest.benchmark.name)
-    best: dict[str, float] = {}
+def _contest(
+    given: str, layers: tuple[int, ...], data: Path | None, *, epochs: int, select: Select
+) -> "Contest":
+    from pesky.lab.own_data import own_benchmark
+    from pesky.lab.race.contest import Contest
 
-    def view() -> Table:
-        table = Table.grid()
-        table.add_row(bar)
-        table.add_row("best so far: " + ", ".join(f"{name} {error:.2f}" for name, error in best.items()))
-        return table
-
-    with Live(view(), console=console, transient=True, refresh_per_second=4) as live:
-
-        def watch(progress: Progress) -> None:
-            if progress.last is not None:
-                key, row = progress.last
-                if row.test is not None and row.test < best.get(key.method, float("inf")):
-                    best[key.method] = row.test
-            bar.update(task, completed=progress.done, total=progress.total)
-            live.update(view())
-
-        race.watch = watch
-        yield
-
-
-def _print_standings(benchmark: str, rows: list[Standing]) -> None:
-    unit = "" if BENCHMARKS[benchmark].loss == "squared-error" else ", percent"
-    table = Table(title=f"{benchmark}: error{unit}", title_justify="left", title_style="bold")
-    for heading in ("method", "test", "train", "best setting", "tried", "tuning"):
-        table.add_column(heading, justify="left" if heading in ("method", "best setting") else "right")
-    for row in rows:
-        settings = (
-            "no setting finished"
-            if row.settings is None
-            else (
-                " ".join(f"{name} {value}" for name, value in row.settings.items()) or "nothing to set"
-            )
-        )
-        test, train = (_shown(cell) for cell in (row.test, row.train))
-        table.add_row(
-            row.method, test, train, settings, str(row.settings_tried), f"{row.tuning_seconds:.0f} s"
-        )
-    Console().print(table)
-
-
-def _shown(cell: Any) -> str:
-    if cell is None:
-        return "-"
-    text = f"{cell.mean:.2f}±{cell.deviation:.2f}"
-    return f"[bold]{text}[/bold]" if cell.bold else text
+    if is_own_file(given):
+        return Contest.on_own_data(*own_benchmark(Path(given), layers), epochs=epochs, select=select)
+    return Contest.on_published_data(BENCHMARKS[given], data, epochs=epochs, select=select)

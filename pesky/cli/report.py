@@ -6,20 +6,17 @@ from typing import Annotated
 import typer
 
 from pesky.cli.figures import DEFAULT_FOLDER
+from pesky.cli.options import DEFAULT_STORE, StoreFile
 from pesky.cli.output import AsJson, OutFolder, print_json, print_written, ready_folder
-from pesky.cli.race import DEFAULT_STORE
 from pesky.errors import InputError
 from pesky.files import atomic_path
-from pesky.lab.race import Store
-from pesky.lab.report import report_page
+from pesky.lab.race.store import Store
 
 __all__ = ["report_command"]
 
 
 def report_command(
-    store: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where pesky race keeps runs.")
-    ] = DEFAULT_STORE,
+    store: StoreFile = DEFAULT_STORE,
     figures: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder with what pesky figure drew.")
     ] = Path(DEFAULT_FOLDER),
@@ -27,6 +24,8 @@ def report_command(
     as_json: AsJson = False,
 ) -> None:
     """Write report.html: the claim in numbers, tables, and plots that tell their settings."""
+    from pesky.lab.report import report_page
+
     folder = ready_folder(out)
     if not store.is_file():
         raise InputError(f"there is no store {store}; run: pesky race digits --store {store}")

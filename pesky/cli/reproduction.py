@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
+from pesky.cli.options import DEFAULT_STORE, StoreFile
 from pesky.cli.output import print_written, ready_folder
-from pesky.cli.race import DEFAULT_STORE
 from pesky.files import atomic_path
-from pesky.lab.race import Store
-from pesky.lab.reproduction import reproduction_page
+from pesky.lab.race.store import Store
 
 __all__ = ["reproduction_command"]
 
@@ -19,13 +18,15 @@ def reproduction_command(
         list[Path],
         typer.Argument(metavar="[FILE]...", help="Rows that pesky race exported; read first."),
     ] = [],  # noqa: B006 (Typer makes it anew)
-    store: Annotated[Path, typer.Option(metavar="FILE", help="Where runs are kept.")] = DEFAULT_STORE,
+    store: StoreFile = DEFAULT_STORE,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="DIR", help="Folder for reproduction.md; else it is printed."),
     ] = None,
 ) -> None:
     """Make the page with the paper's tables, ours beside its own, as Markdown."""
+    from pesky.lab.reproduction import reproduction_page
+
     folder = ready_folder(out) if out is not None else None
     command = " ".join(["pesky reproduction", *(str(path) for path in rows)])
     with Store(store) as opened:

@@ -3,24 +3,21 @@
 import statistics
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pesky.cli.options import DataFolder, Jobs
 from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
 from pesky.errors import InputError, check_count
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS, Benchmark, method_named
 from pesky.lab.plain import finite_or_none
-from pesky.lab.runs import EpochReport, RunResult, run_seeds
-from pesky.online.archive import write_arrays
 
-__all__ = ["DataFolder", "train_command"]
+if TYPE_CHECKING:
+    from pesky.lab.runs import EpochReport, RunResult
 
-DataFolder = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Folder with the data; else PESKY_DATA or the cache."),
-]
+__all__ = ["train_command"]
 
 
 def train_command(
@@ -28,7 +25,7 @@ def train_command(
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "vsgd-l",
     seeds: Annotated[int, typer.Option(help="Runs, from seeds 0, 1, ...")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 6,
-    jobs: Annotated[int, typer.Option(help="Runs at a time; 0: one a core.")] = 0,
+    jobs: Jobs = 0,
     eta0: Annotated[str | None, typer.Option(help="Of the rivals: the rate, such as 3e-2.")] = None,
     gamma: Annotated[
         str | None, typer.Option(help="Of sgd: decay, in 1/(training samples), such as 1/2.")
@@ -51,6 +48,8 @@ def train_command(
     ] = None,
 ) -> None:
     """Train a benchmark's network with one method; rivals default to the paper's best settings."""
+    from pesky.lab.runs import run_seeds
+
     chosen = BENCHMARKS.get(benchmark)
     if chosen is None:
         raise InputError(f"unknown benchmark {benchmark!r}; there are {', '.join(BENCHMARKS)}")
@@ -71,7 +70,7 @@ def train_command(
     task = chosen.task(data)
     made = method_named(method, settings, len(task.train_inputs), **options)
 
-    def report(epoch: EpochReport) -> None:
+    def report(epoch: "EpochReport") -> None:
         print(
             f"{benchmark} {method} seed {epoch.seed} epoch {epoch.epoch}/{epochs}: "
             f"loss {epoch.loss:.4f}, test {_error(chosen, epoch.test)}",
@@ -98,8 +97,8 @@ def train_command(
             "test": finite_or_none(statistics.fmean(result.test for result in results)),
         },
         "paper": {
-            "train": paper.TRAIN.get(benchmark, {}).get(method),
-            "test": paper.TEST.get(benchmark, {}).get(method),
+            "train": paper.published_error("train", benchmark, method, epochs),
+            "test": paper.published_error("test", benchmark, method, epochs),
         },
     }
     files = _write(folder, numbers, results) if folder else []
@@ -141,7 +140,9 @@ def _summarise(benchmark: Benchmark, numbers: dict[str, Any]) -> None:
         print(line)
 
 
-def _write(folder: Path, numbers: dict[str, Any], results: list[RunResult]) -> list[str]:
+def _write(folder: Path, numbers: dict[str, Any], results: "list[RunResult]") -> list[str]:
+    from pesky.online.archive import write_arrays
+
     paths = [folder / "train.json"]
     write_json(paths[0], numbers)
     for result in results:

@@ -1,19 +1,31 @@
 """The benchmarks (Table 1 of the paper, and digits), and methods by the names used in tables."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pesky.errors import InputError
 from pesky.lab import datasets
-from pesky.online import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Method, Network
 
-__all__ = ["BENCHMARKS", "GRANULARITIES", "METHODS", "Benchmark", "Task", "method_named"]
+if TYPE_CHECKING:  # the engine brings Numba, which takes long to import; names alone need neither
+    from pesky.online import Method, Network
+
+__all__ = [
+    "BENCHMARKS",
+    "GRANULARITIES",
+    "L2",
+    "METHODS",
+    "SETTINGS",
+    "Benchmark",
+    "Task",
+    "error_unit",
+    "method_named",
+]
 
 L2 = 1e-4
 
@@ -27,8 +39,10 @@ class Benchmark:
     layers: tuple[int, ...]
     loss: Literal["cross-entropy", "squared-error"] = "cross-entropy"
 
-    def network(self, seed: int) -> Network:
+    def network(self, seed: int) -> "Network":
         """Return the network as it starts."""
+        from pesky.online import Network
+
         return Network(self.layers, loss=self.loss, l2=L2, seed=seed)
 
     def task(self, folder: str | Path | None = None) -> "Task":
@@ -66,24 +80,31 @@ BENCHMARKS = {
     )
 }
 
-_RIVALS: dict[str, tuple[Callable[..., Method], tuple[str, ...]]] = {
-    "sgd": (SGD, ("eta0", "gamma")),
-    "adagrad": (AdaGrad, ("eta0",)),
-    "smd": (SMD, ("eta0", "mu", "tau")),
-    "amari": (Amari, ("eta0", "tau")),
-    "almeida": (Almeida, ("eta0", "tau")),
-}
 GRANULARITIES: dict[str, Literal["element", "block", "global"]] = {
     "vsgd-l": "element",
     "vsgd-b": "block",
     "vsgd-g": "global",
 }
-METHODS = (*GRANULARITIES, *_RIVALS)
+# Every method's name in tables, and what is to be set of it.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(GRANULARITIES, ()),
+    "sgd": ("eta0", "gamma"),
+    "adagrad": ("eta0",),
+    "smd": ("eta0", "mu", "tau"),
+    "amari": ("eta0", "tau"),
+    "almeida": ("eta0", "tau"),
+}
+METHODS = tuple(SETTINGS)
+
+
+def error_unit(loss: str) -> str:
+    """Return what a network's error is measured in."""
+    return "%" if loss == "cross-entropy" else "½|x−y|²"
 
 
 def method_named(
     name: str, settings: Mapping[str, str], training_samples: int, **options: Any
-) -> Method:
+) -> "Method":
     """Return a method by its name in tables, its settings given as text such as ``1/3`` or ``3e-2``.
 
     As in the paper's Table 1, gamma is in units of 1 / (training samples). `options` go to the
@@ -92,12 +113,9 @@ def method_named(
     >>> method_named("sgd", {"eta0": "3e-2", "gamma": "1/2"}, training_samples=100)
     SGD(eta0=0.03, gamma=0.005)
     """
-    if name in GRANULARITIES:
-        wanted: tuple[str, ...] = ()
-    elif name in _RIVALS:
-        wanted = _RIVALS[name][1]
-    else:
+    if name not in SETTINGS:
         raise InputError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
+    wanted = SETTINGS[name]
     superfluous = [setting for setting in settings if setting not in wanted]
     if superfluous:
         takes = f"takes {', '.join(wanted)}" if wanted else "needs no settings"
@@ -105,12 +123,21 @@ def method_named(
     missing = [setting for setting in wanted if setting not in settings]
     if missing:
         raise InputError(f"{name} needs {', '.join(wanted)}; {', '.join(missing)} not given")
+    from pesky import online
+
     if name in GRANULARITIES:
-        return VSGD(GRANULARITIES[name], **options)
+        return online.VSGD(GRANULARITIES[name], **options)
     values = {setting: _number(setting, text) for setting, text in settings.items()}
     if "gamma" in values:
         values["gamma"] /= training_samples
-    return _RIVALS[name][0](**values, **options)
+    rivals: dict[str, Any] = {
+        "sgd": online.SGD,
+        "adagrad": online.AdaGrad,
+        "smd": online.SMD,
+        "amari": online.Amari,
+        "almeida": online.Almeida,
+    }
+    return rivals[name](**values, **options)  # type: ignore[no-any-return]
 
 
 def _number(name: str, text: str) -> float:

@@ -22,8 +22,10 @@ __all__ = [
     "DataSet",
     "FileState",
     "cache_folder",
+    "centred",
     "data_folder",
     "data_folders",
+    "every_fifth",
     "file_state",
     "find_folder",
     "load",
@@ -199,10 +201,23 @@ def _prepared(
     *,
     brightest: int,
 ) -> DataSet:
-    train, test = (pixels.astype(np.float32) / brightest for pixels in (train_pixels, test_pixels))
+    train, test = centred(
+        *(pixels.astype(np.float32) / np.float32(brightest) for pixels in (train_pixels, test_pixels))
+    )
+    return DataSet(name, train, train_labels.astype(np.int64), test, test_labels.astype(np.int64))
+
+
+def centred(
+    train: NDArray[np.float32], test: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Subtract the training mean along each dimension."""
     mean = train.mean(axis=0, dtype=np.float64).astype(np.float32)
-    labels = (part.astype(np.int64) for part in (train_labels, test_labels))
-    return DataSet(name, train - mean, next(labels), test - mean, next(labels))
+    return train - mean, test - mean
+
+
+def every_fifth(samples: int) -> NDArray[np.bool_]:
+    """Return which of so many samples are in the test set: every fifth, from the fifth on."""
+    return np.asarray(np.arange(samples) % 5 == 4)
 
 
 def _checked(folder: Path, name: str, file: DataFile) -> bytes:
@@ -238,5 +253,5 @@ def _read_digits() -> list[NDArray[Any]]:
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
-    tested = np.arange(len(labels)) % 5 == 4
+    tested = every_fifth(len(labels))
     return [pixels[~tested], labels[~tested], pixels[tested], labels[tested]]

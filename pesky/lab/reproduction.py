@@ -4,9 +4,11 @@ from collections.abc import Iterable
 
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
+from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.store import Store
-from pesky.lab.race.table import Cell, Standing, standings
+from pesky.lab.race.table import Cell, Standing, standings, without_result
+from pesky.lab.race.tuning import Part
 
 __all__ = ["reproduction_page"]
 
@@ -67,15 +69,11 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _part(standing: Standing | None, part: str) -> Cell | None:
-    return None if standing is None else (standing.train if part == "train" else standing.test)
-
-
-def _errors(tables: Tables, part: str) -> str:
+def _errors(tables: Tables, part: Part) -> str:
     rows = []
     for name, standings_of in tables.items():
-        cells = [_cell(_part(standings_of.get(method), part)) for method in METHODS]
-        rows.append([name, *cells])
+        ours = (standings_of.get(method) for method in METHODS)
+        rows.append([name, *(_cell(None if row is None else row.cell(part)) for row in ours)])
         published = (paper.TRAIN if part == "train" else paper.TEST).get(name)
         if published is not None:
             rows.append(["paper", *(_number(published.get(method)) for method in METHODS)])
@@ -120,7 +118,7 @@ def _settings_cell(standing: Standing | None) -> str:
 
 
 def _settings_text(settings: dict[str, str] | None) -> str:
-    return "–" if not settings else ", ".join(f"{name} {value}" for name, value in settings.items())
+    return settings_shown(settings) if settings else "–"
 
 
 def _costs(tables: Tables) -> str:
@@ -145,8 +143,7 @@ def _misses(tables: Tables) -> str:
     lines = []
     for name, standings_of in tables.items():
         for method, row in standings_of.items():
-            for part in ("train", "test"):
-                cell = _part(row, part)
+            for part, cell in (("train", row.train), ("test", row.test)):
                 if cell is not None and cell.agrees is False and cell.paper is not None:
                     lines.append(f"- {name}, {_NAMES[method]}, {part}: {_difference(cell, cell.paper)}")
     return "\n".join(lines or ["None."]) + "\n"
@@ -163,8 +160,7 @@ def _difference(cell: Cell, published: float) -> str:
 def _missing(tables: Tables) -> str:
     lines = []
     for name, standings_of in tables.items():
-        wanted = paper.TRAIN.get(name, METHODS)
-        absent = [method for method in wanted if _part(standings_of.get(method), "test") is None]
+        absent = without_result(name, standings_of)
         if absent:
             lines.append(
                 f"- {name}: {', '.join(_NAMES[method] for method in absent)} (`pesky race {name}`)"

@@ -1,9 +1,7 @@
 """Single runs of a method on a benchmark, and several seeds of it side by side."""
 
-import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from pesky.lab.benchmarks import Benchmark, Task
 from pesky.lab.plain import finite_or_none
+from pesky.lab.threads import in_threads
 from pesky.online import FitResult, Method, Moment, Network, fit
 
 __all__ = ["EpochReport", "RunResult", "run_once", "run_seeds"]
@@ -94,27 +93,9 @@ def run_seeds(
     jobs: int | None = None,
     report: Callable[[EpochReport], None] | None = None,
 ) -> list[RunResult]:
-    """Run seeds 0, 1, ...; kernels let go of the interpreter, so threads share one copy of the data."""
-    workers = jobs or min(seeds, os.cpu_count() or 1)
-    stop = threading.Event()
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [
-            pool.submit(
-                run_once,
-                benchmark,
-                task,
-                method,
-                seed=seed,
-                epochs=epochs,
-                report=report,
-                stop=stop,
-            )
-            for seed in range(seeds)
-        ]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            stop.set()
-            for future in futures:
-                future.cancel()
-            raise
+    """Run seeds 0, 1, ..., side by side."""
+
+    def run(seed: int, stop: threading.Event) -> RunResult:
+        return run_once(benchmark, task, method, seed=seed, epochs=epochs, report=report, stop=stop)
+
+    return in_threads(run, range(seeds), jobs)

@@ -1,7 +1,6 @@
 """Training on a data set: epochs, callbacks, checkpoints, and a clean end whatever happens."""
 
 import hashlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pesky import rule
 from pesky.errors import InputError, check_count
+from pesky.interrupts import stopped_by_ctrl_c
 from pesky.online.kernels import SINCE_CALL, SINCE_EPOCH, Samples
 from pesky.online.learner import Learner, samples_of
 from pesky.online.methods import Method
@@ -99,7 +99,7 @@ def fit(
     run = _Run(network, method, samples_of(inputs, targets), epochs, seed)
     if checkpoint is not None:
         run.resume_from(Path(checkpoint))
-    with _progress_bar(progress, run), _interruptible(stop or threading.Event()) as interrupted:
+    with _progress_bar(progress, run), stopped_by_ctrl_c(stop) as interrupted:
         return run.go(callback, every, interrupted)
 
 
@@ -211,26 +211,6 @@ def _digest(samples: Samples) -> str:
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-@contextmanager
-def _interruptible(event: threading.Event) -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into an event, so that no update is ever half done; a second one raises."""
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield event
-        return
-
-    def note(number: int, frame: Any) -> None:
-        if event.is_set():
-            signal.default_int_handler(number, frame)
-        event.set()
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

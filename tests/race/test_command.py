@@ -14,7 +14,7 @@ import pytest
 
 from pesky.cli import run
 from pesky.lab import paper
-from pesky.lab.race import Store
+from pesky.lab.race.store import Store
 from tests.race.toys import some_key, some_row
 from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
 from tests.test_datasets import needs_data
@@ -342,9 +342,9 @@ def test_the_papers_settings_on_mnist_give_the_cells(tmp_path):
     rows = {row["method"]: row for row in cells(result)["benchmarks"]["M0"]}
     assert set(rows) == {"vsgd-l", "sgd"}
     assert rows["sgd"]["settings"] == paper.BEST_SETTINGS["M0"]["sgd"]
-    for method, row in rows.items():
+    for row in rows.values():
         assert (row["settings_tried"], row["tuning_samples"]) == (1, 120_000)
-        assert (row["test"]["runs"], row["test"]["paper"]) == (3, paper.TEST["M0"][method])
-        assert row["train"]["paper"] == paper.TRAIN["M0"][method]
-        # One epoch of six, and not far from the end.
+        # One epoch of six, and not far from the end; the paper has no numbers of one.
         assert 6 < row["test"]["mean"] < 11
+        for part in ("train", "test"):
+            assert (row[part]["runs"], row[part]["paper"], row[part]["agrees"]) == (3, None, None)

@@ -8,9 +8,11 @@ import pytest
 
 from pesky.errors import InputError
 from pesky.lab.benchmarks import Benchmark, Task, method_named
-from pesky.lab.race import Interrupted, Race, Store
-from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE, FINAL_SEEDS_FROM, TUNING_SEEDS
+from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE, Interrupted
 from pesky.lab.race.grids import parse_settings, settings_of
+from pesky.lab.race.runner import Race
+from pesky.lab.race.store import Store
+from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS
 from pesky.online import fit
 from tests.race.toys import (
     TOY,
@@ -40,6 +42,10 @@ def raced(tmp_path_factory):
     rows = dict(rows_of_race(path, methods=("vsgd-l", "vsgd-b", *RIVALS)))
     assert {row["status"] for row in rows.values()} == {"finished", "diverged", "cut"}
     return rows
+
+
+def run_of(contest, key, store):
+    return contest.run(key, contest.cut_limit(key, store), GO)
 
 
 def trained(task, key, epochs):
@@ -75,10 +81,10 @@ def test_a_rival_is_cut_exactly_if_its_first_epoch_is_that_much_worse_than_vsgd_
 def test_a_run_needs_nothing_but_the_yardstick_of_its_seed(raced, store):
     contest = toy_contest()
     for key in contest.yardstick_keys():
-        store.finish(key, contest.run(key, store, GO))
+        store.finish(key, run_of(contest, key, store))
     yardstick = store.rows()
     for key in [key for key in raced if key.seed in TUNING_SEEDS][::-5]:
-        row = contest.run(key, store, GO)
+        row = run_of(contest, key, store)
         assert {**vars(row), "seconds": None} == raced[key]
     assert store.rows() == yardstick
 
@@ -115,16 +121,16 @@ def test_vsgd_and_fresh_runs_are_never_cut(store):
     contest = toy_contest()
     faked_yardstick(store, contest, first=1e-9)
     rival = {"eta0": "1e-7"}
-    assert contest.run(contest.key("adagrad", rival, 0), store, GO).status == "cut"
-    assert contest.run(contest.key("adagrad", rival, FINAL_SEEDS_FROM), store, GO).status == "finished"
+    assert run_of(contest, contest.key("adagrad", rival, 0), store).status == "cut"
+    assert run_of(contest, contest.key("adagrad", rival, FINAL_SEEDS_FROM), store).status == "finished"
     for method in ("vsgd-b", "vsgd-g"):
-        assert contest.run(contest.key(method, {}, 0), store, GO).status == "finished"
+        assert run_of(contest, contest.key(method, {}, 0), store).status == "finished"
 
 
 def test_a_yardstick_that_diverged_cuts_nothing(store):
     contest = toy_contest()
     faked_yardstick(store, contest, first=None)
-    assert contest.run(contest.key("adagrad", {"eta0": "1e-7"}, 0), store, GO).status == "finished"
+    assert run_of(contest, contest.key("adagrad", {"eta0": "1e-7"}, 0), store).status == "finished"
 
 
 def test_a_race_of_one_epoch_cuts_nothing(store):
@@ -135,7 +141,7 @@ def test_a_race_of_one_epoch_cuts_nothing(store):
 def test_without_the_yardstick_no_rival_runs(store):
     contest = toy_contest()
     with pytest.raises(InputError, match="vsgd-l has not been run at seed 1"):
-        contest.run(contest.key("sgd", {"eta0": "1e-1", "gamma": "0"}, 1), store, GO)
+        run_of(contest, contest.key("sgd", {"eta0": "1e-1", "gamma": "0"}, 1), store)
 
 
 def test_the_yardstick_is_run_first_even_if_vsgd_l_does_not_race(store):
@@ -314,7 +320,7 @@ def test_fresh_runs_do_not_depend_on_how_settings_were_chosen(raced, validated):
 def test_too_few_samples_to_hold_any_out_is_told(store):
     contest = toy_contest(toy_task(train=9), select="validation")
     with pytest.raises(InputError, match=r"too small.*--select test"):
-        Race(contest, store, ("vsgd-l",), "coarse", 1, 1).run()
+        Race(contest, store, ("vsgd-l",), "coarse", 1).run()
 
 
 def test_an_autoencoder_is_its_own_target(tmp_path):
@@ -339,7 +345,7 @@ def test_a_run_that_is_interrupted_leaves_nothing_behind(store):
     stop.set()
     race = toy_race(store)
     with pytest.raises(Interrupted):
-        race.contest.run(race.contest.key("vsgd-l", {}, 0), store, stop)
+        race.contest.run(race.contest.key("vsgd-l", {}, 0), float("inf"), stop)
     with pytest.raises(Interrupted):
         race.run(stop)
     assert store.rows() == []

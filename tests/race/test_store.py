@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from pesky.errors import InputError
-from pesky.lab.race import Row, Store
 from pesky.lab.race import store as store_module
+from pesky.lab.race.store import Row, Store
 from tests.race.toys import rows_of_race, some_key, some_row, toy_race, without_times
 
 ROOT = Path(__file__).parents[2]
 PREAMBLE = """
 import sys, time
-from pesky.lab.race import Store
+from pesky.lab.race.store import Store
 from tests.race.toys import some_key, some_row
 store = Store(sys.argv[1])
 """

@@ -9,7 +9,7 @@ from scipy.stats import ttest_ind
 
 from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark
-from pesky.lab.race import Store
+from pesky.lab.race.store import Store
 from pesky.lab.race.table import SIGNIFICANCE, Cell, agrees, standings
 from tests.race.toys import (
     put_final_runs,
@@ -26,16 +26,15 @@ def store(tmp_path):
         yield opened
 
 
-def leaderboard(store, tests, trains=None, name="toy"):
+def leaderboard(store, tests, trains=None, name="toy", epochs=6):
     """The standings of vSGDs whose fresh runs are made up; None is a run that diverged."""
     benchmark = Benchmark(name, "toy", (6, 5, 3))
-    contest = toy_contest(benchmark=benchmark)
+    contest = toy_contest(benchmark=benchmark, epochs=epochs)
     for method, values in tests.items():
         put_tuning_runs(store, contest, method, {}, some_row(), some_row())
         put_final_runs(store, contest, method, {}, values, (trains or tests)[method])
-    race = toy_race(
-        store, methods=tests, benchmark=benchmark, seeds=max(len(values) for values in tests.values())
-    )
+    seeds = max(len(values) for values in tests.values())
+    race = toy_race(store, methods=tests, benchmark=benchmark, seeds=seeds, epochs=epochs)
     return {row.method: row for row in standings(race)}
 
 
@@ -167,6 +166,13 @@ def test_the_papers_numbers_stand_beside_ours(store):
     assert (row.train.paper, row.train.agrees) == (paper.TRAIN["M0"]["vsgd-l"], False)
     row = leaderboard(store, {"vsgd-l": [1.0, 2.0]})["vsgd-l"]
     assert (row.test.paper, row.test.agrees) == (None, None)
+
+
+def test_other_epochs_than_the_papers_are_not_compared_with_it(store):
+    published = paper.TEST["M0"]["vsgd-l"]
+    row = leaderboard(store, {"vsgd-l": [published, published]}, name="M0", epochs=5)["vsgd-l"]
+    for cell in (row.test, row.train):
+        assert (cell.paper, cell.agrees) == (None, None)
 
 
 @pytest.mark.parametrize(

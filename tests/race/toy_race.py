@@ -6,7 +6,8 @@ Writes a line to LOG when a run is begun, and one to standard output when a run 
 import os
 import sys
 
-from pesky.lab.race import Contest, Store
+from pesky.lab.race.contest import Contest
+from pesky.lab.race.store import Store
 from tests.race.toys import toy_race
 
 METHODS = ("vsgd-l", "vsgd-b", "adagrad", "sgd", "almeida")
@@ -17,9 +18,9 @@ def main(path, log, jobs):
     run = Contest.run
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def noted(contest, key, store, stop):
+    def noted(contest, key, limit, stop):
         os.write(file, ("|".join(map(str, key)) + "\n").encode())  # at once, so that it is never half
-        return run(contest, key, store, stop)
+        return run(contest, key, limit, stop)
 
     Contest.run = noted
     with Store(path) as store:

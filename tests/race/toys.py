@@ -3,8 +3,11 @@
 import numpy as np
 
 from pesky.lab.benchmarks import Benchmark, Task
-from pesky.lab.race import Contest, Race, Row, RunKey, Store
-from pesky.lab.race.contest import FINAL_SEEDS_FROM, TUNING_SEEDS
+from pesky.lab.race.contest import Contest
+from pesky.lab.race.runner import Race
+from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS
+from pesky.lab.race.workers import Threads
 
 TOY = Benchmark("toy", "toy", (6, 5, 3))
 
@@ -28,7 +31,7 @@ def toy_contest(task=None, benchmark=TOY, epochs=3, select="test"):
 
 
 def toy_race(store, methods=("vsgd-l", "adagrad", "sgd"), grid="coarse", seeds=2, jobs=1, **contest):
-    return Race(toy_contest(**contest), store, tuple(methods), grid, seeds, jobs)
+    return Race(toy_contest(**contest), store, tuple(methods), grid, seeds, Threads(jobs))
 
 
 def rows_of_race(path, **options):

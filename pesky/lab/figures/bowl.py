@@ -1,7 +1,8 @@
 """The paper's Figure 2: trajectories in a noisy two-dimensional bowl."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
 
 from pesky.errors import check_number
 from pesky.lab.comparison import compare, summary
@@ -16,6 +17,9 @@ from pesky.lab.figures.picture import (
     tidy,
 )
 from pesky.quadratic import SGD, VSGD, Method, NoisyQuadratic, Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["make"]
 
@@ -47,7 +51,7 @@ def make(*, ratio: float = 10.0, steps: int = 400, runs: int = 1000, seed: int =
     return Picture("bowl", figure, numbers)
 
 
-def _draw_bowl(axes: Axes, ratio: float) -> None:
+def _draw_bowl(axes: "Axes", ratio: float) -> None:
     x, y = np.meshgrid(np.linspace(-3, 1.2, 200), np.linspace(-1.2, 1.9, 200))
     loss = (x**2 + ratio * y**2) / 2
     axes.contour(x, y, loss, levels=np.geomspace(0.02, 40, 12), colors="0.75", linewidths=0.8)
@@ -55,7 +59,7 @@ def _draw_bowl(axes: Axes, ratio: float) -> None:
     axes.plot(0, 0, marker="*", color="black", markersize=13, zorder=6)
 
 
-def _draw_path(axes: Axes, trace: Trace, colour: str) -> None:
+def _draw_path(axes: "Axes", trace: Trace, colour: str) -> None:
     path = trace.position[:, 0]
     axes.plot(*path.T, color=colour, linewidth=1, alpha=0.6)
     axes.plot(*path.T, ".", color=colour, markersize=4, alpha=0.8)

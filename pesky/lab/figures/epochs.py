@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from typing import TYPE_CHECKING, Any
 
 from pesky.errors import InputError, check_count
 from pesky.files import atomic_path
 from pesky.lab.benchmarks import Benchmark, Task
 from pesky.lab.figures.picture import GREEN, ORANGE, Picture, legend_above, new_figure, tidy
 from pesky.online import NUMERICS_VERSION, VSGD, Learner, Moment, Network, fit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["MOST_HIDDEN", "PAPER_TEST", "make", "working_files"]
 
@@ -37,21 +37,38 @@ def make(
 ) -> Picture:
     """Train, noting both errors after every epoch, and draw them.
 
-    The run saves itself into the folder `work`, so that after a kill the same call goes on and gives
-    the same numbers; `working_files` names the files, for the caller to remove once the numbers are
-    safe. `folder` is where the data is looked for.
+    The run notes itself in the folder `work` (`working_files` names the files), so that after a kill the
+    same call goes on and gives the same numbers, and of a run that is over only the picture is drawn
+    again. `folder` is where the data is looked for.
     """
     epochs, seed = check_count("epochs", epochs), check_count("seed", seed, least=0)
     hidden = check_count("hidden", hidden, most=MOST_HIDDEN)
     benchmark = Benchmark("M1", "mnist", (784, hidden, 10))
-    task = benchmark.task(folder)
     checkpoint, noted = working_files(work, epochs=epochs, hidden=hidden, seed=seed)
-    history = _History(noted, task, lambda text: say(f"{text} of {epochs}"))
-    history.catch_up(checkpoint)
+    history = _History(noted, lambda text: say(f"{text} of {epochs}"))
+    if not history.is_over():
+        _train(benchmark, benchmark.task(folder), history, checkpoint, epochs=epochs, seed=seed)
+    checkpoint.unlink(missing_ok=True)
+    numbers: dict[str, Any] = {
+        "layers": list(benchmark.layers),
+        "epochs": epochs,
+        "seed": seed,
+        "status": history.status,
+        "train": history.train,
+        "test": history.test,
+        "paper_test_after_100_epochs": PAPER_TEST,
+    }
+    return _draw(numbers)
+
+
+def _train(
+    benchmark: Benchmark, task: Task, history: "_History", checkpoint: Path, *, epochs: int, seed: int
+) -> None:
+    history.catch_up(checkpoint, task)
     network = benchmark.network(seed)
 
     def after_epoch(moment: Moment) -> None:
-        history.add(network)
+        history.add(network, task)
 
     result = fit(
         network,
@@ -65,20 +82,11 @@ def make(
     )
     if result.status == "interrupted":
         raise KeyboardInterrupt
-    numbers: dict[str, Any] = {
-        "layers": list(benchmark.layers),
-        "epochs": epochs,
-        "seed": seed,
-        "status": result.status,
-        "train": history.train,
-        "test": history.test,
-        "paper_test_after_100_epochs": PAPER_TEST,
-    }
-    return _draw(numbers)
+    history.end(result.status)
 
 
 def working_files(work: Path, *, epochs: int, hidden: int, seed: int) -> tuple[Path, Path]:
-    """Return the checkpoint of an unfinished run and the file with its errors so far.
+    """Return the checkpoint of an unfinished run and the file with the errors of a run.
 
     Their names hold the settings: a quick run does not disturb a long one in the same folder.
     """
@@ -91,19 +99,27 @@ class _History:
     """Errors after each epoch so far, in percent; on disk as soon as they are known."""
 
     path: Path
-    task: Task
     say: Callable[[str], None]
+    train: list[float] = field(default_factory=list)
+    test: list[float] = field(default_factory=list)
+    status: str | None = None  # of a run that is over
 
-    def __post_init__(self) -> None:
-        self.train: list[float] = []
-        self.test: list[float] = []
+    def is_over(self) -> bool:
+        """Whether the file is of a run that came to its end; then its errors are read."""
+        try:
+            self._read()
+        except InputError:  # if there is a checkpoint beside it, it is looked at again
+            self.status = None
+        if self.status is None:
+            self.train, self.test = [], []
+        return self.status is not None
 
-    def catch_up(self, checkpoint: Path) -> None:
+    def catch_up(self, checkpoint: Path, task: Task) -> None:
         """Read what is known of the epochs that the checkpoint has behind it."""
         if not checkpoint.exists():
             return
         learner = Learner.load(checkpoint)
-        done, beyond = divmod(learner.steps, len(self.task.train_inputs))
+        done, beyond = divmod(learner.steps, len(task.train_inputs))
         self._read()
         # More than the checkpoint has is possible after a power cut; the run will find it again.
         del self.train[done:], self.test[done:]
@@ -111,22 +127,35 @@ class _History:
             return
         # The checkpoint of an epoch is written just before its errors are: one may be missing.
         if beyond == 0 and len(self.train) == done - 1:
-            self.add(learner.network)
+            self.add(learner.network, task)
             return
         raise InputError(
             f"{self.path} lacks epochs that {checkpoint.name} has behind it; remove both to start anew"
         )
 
-    def add(self, network: Network) -> None:
+    def add(self, network: Network, task: Task) -> None:
         """Measure an epoch's end."""
-        self.train.append(network.error(self.task.train_inputs, self.task.train_targets))
-        self.test.append(network.error(self.task.test_inputs, self.task.test_targets))
-        content = {"numerics": NUMERICS_VERSION, "train": self.train, "test": self.test}
-        with atomic_path(self.path) as temporary:
-            temporary.write_text(json.dumps(content), encoding="utf-8")
+        self.train.append(network.error(task.train_inputs, task.train_targets))
+        self.test.append(network.error(task.test_inputs, task.test_targets))
+        self._write()
         self.say(
             f"train {self.train[-1]:.2f} %, test {self.test[-1]:.2f} % after epoch {len(self.test)}"
         )
+
+    def end(self, status: str) -> None:
+        """Note that there is no more to come."""
+        self.status = status
+        self._write()
+
+    def _write(self) -> None:
+        content = {
+            "numerics": NUMERICS_VERSION,
+            "status": self.status,
+            "train": self.train,
+            "test": self.test,
+        }
+        with atomic_path(self.path) as temporary:
+            temporary.write_text(json.dumps(content), encoding="utf-8")
 
     def _read(self) -> None:
         if not self.path.exists():
@@ -134,6 +163,7 @@ class _History:
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
             self.train, self.test = list(map(float, content["train"])), list(map(float, content["test"]))
+            self.status = content.get("status")
             numerics = content["numerics"]
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{self.path} is damaged; remove it and the checkpoint beside it") from None
@@ -145,6 +175,8 @@ class _History:
 
 
 def _draw(numbers: dict[str, Any]) -> Picture:
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
     figure, axes = new_figure(7, 5)
     for part in ("test", "train"):
         errors = numbers[part]
@@ -173,7 +205,7 @@ def _ticks(epochs: int) -> list[int]:
     return [step for step in steps if step <= epochs]
 
 
-def _name_last(axes: Axes, epoch: int, error: float, color: str) -> None:
+def _name_last(axes: "Axes", epoch: int, error: float, color: str) -> None:
     axes.annotate(
         f"{error:.2f}",
         (epoch, error),

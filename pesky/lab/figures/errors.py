@@ -1,15 +1,18 @@
 """The paper's Figures 5, 6 and 7: training error against test error of every setting tried."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from pesky.errors import InputError
-from pesky.lab.benchmarks import BENCHMARKS
+from pesky.lab.benchmarks import error_unit
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
-from pesky.lab.race import Recorded, Store
+from pesky.lab.race.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pesky.lab.race.recorded import Recorded
 
 __all__ = ["VIEWS", "View", "make"]
 
@@ -25,6 +28,8 @@ _ZOOM = 1.5  # and how much wider than these the picture is
 
 def make(store: Store, *, view: View) -> Picture:
     """Draw all complete settings in a store; the winner of each method is large, vSGD is black."""
+    from pesky.lab.race.recorded import Recorded
+
     recorded = {name: Recorded(store, name) for name in VIEWS[view]}
     present = {name: one for name, one in recorded.items() if one.winners()}
     if not present:
@@ -47,7 +52,7 @@ def make(store: Store, *, view: View) -> Picture:
     return Picture(f"errors-{view}", figure, numbers)
 
 
-def _draw(axes: Axes, name: str, recorded: Recorded, *, zoomed: bool) -> dict[str, Any]:
+def _draw(axes: "Axes", name: str, recorded: "Recorded", *, zoomed: bool) -> dict[str, Any]:
     points = {
         method: np.array(
             [
@@ -66,13 +71,15 @@ def _draw(axes: Axes, name: str, recorded: Recorded, *, zoomed: bool) -> dict[st
         if best is not None:
             winners[method] = (best.mean("train"), best.mean("test"))
             axes.plot(*winners[method], linestyle="none", markersize=12, markeredgewidth=1.5, **style)
-    unit = "%" if BENCHMARKS[name].loss == "cross-entropy" else "½|x-y|²"
+    unit = error_unit(recorded.loss)
     tidy(axes, x=f"training error, {unit}", y=f"test error, {unit}")
     axes.set_title(name, fontweight="bold")
     outside = 0
     if zoomed:
         outside = _zoom(axes, points, winners)
     else:
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         axes.loglog()
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -85,7 +92,7 @@ def _draw(axes: Axes, name: str, recorded: Recorded, *, zoomed: bool) -> dict[st
     }
 
 
-def _zoom(axes: Axes, points: dict[str, Any], winners: dict[str, tuple[float, float]]) -> int:
+def _zoom(axes: "Axes", points: dict[str, Any], winners: dict[str, tuple[float, float]]) -> int:
     """Show the neighbourhood of the winners, and say how many points are beyond."""
     best = min(test for _, test in winners.values())
     near = np.array(
@@ -108,7 +115,7 @@ def _zoom(axes: Axes, points: dict[str, Any], winners: dict[str, tuple[float, fl
     return outside
 
 
-def _legend(figure: Any, axes: Axes, present: dict[str, Recorded], columns: int) -> None:
+def _legend(figure: Any, axes: "Axes", present: "dict[str, Recorded]", columns: int) -> None:
     methods = dict.fromkeys(method for one in present.values() for method in one.methods)
     for method in methods:
         axes.plot([], [], linestyle="none", markersize=9, label=method, **METHOD_STYLES[method])

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from pesky.files import atomic_path
+
+if TYPE_CHECKING:  # Matplotlib takes long to import, and no command but those that draw needs it
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "BLUE",
@@ -70,11 +70,13 @@ class Picture:
     """A figure and the numbers that matter in it."""
 
     name: str
-    figure: Figure
+    figure: "Figure"
     numbers: dict[str, Any]
 
     def save(self, folder: Path) -> list[Path]:
         """Write PNG and SVG into `folder`; return their paths."""
+        import matplotlib as mpl
+
         paths = [folder / f"{self.name}.{kind}" for kind in ("png", "svg")]
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else None
@@ -83,8 +85,11 @@ class Picture:
         return paths
 
 
-def new_figure(width: float, height: float, **subplots: Any) -> tuple[Figure, Any]:
+def new_figure(width: float, height: float, **subplots: Any) -> "tuple[Figure, Any]":
     """Return a figure in the house style and its axes; `subplots` as for `Figure.subplots`."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots(**subplots)
@@ -95,13 +100,13 @@ def line_style(name: str) -> dict[str, Any]:
     return {"label": name, **_STYLES.get(name, {})}
 
 
-def legend_above(figure: Figure, axes: Axes, columns: int) -> None:
+def legend_above(figure: "Figure", axes: "Axes", columns: int) -> None:
     """Put the legend above all axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
 
 
-def tidy(axes: Axes, *, x: str, y: str) -> None:
+def tidy(axes: "Axes", *, x: str, y: str) -> None:
     """Name the axes."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)

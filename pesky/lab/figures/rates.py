@@ -1,21 +1,22 @@
 """The paper's Figure 8: how each method's learning rates evolve."""
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from pesky.errors import check_count
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, Benchmark, Task, method_named
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
-from pesky.lab.race import Recorded, Store
-from pesky.lab.runs import run_once
+from pesky.lab.race.recorded import Recorded
+from pesky.lab.race.store import Store
+from pesky.lab.runs import run_seeds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["make"]
 
@@ -65,18 +66,14 @@ def _traces(
 ) -> dict[str, NDArray[Any]]:
     made = method_named(method, settings, len(task.train_inputs))
 
-    def rates(seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        trace = run_once(benchmark, task, made, seed=seed, epochs=epochs).fit.trace
-        return trace["step"], trace["rate"]
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = list(pool.map(rates, range(runs)))
-    shortest = min(len(steps) for steps, _ in found)  # of a run that diverged
-    median = np.median([values[:shortest] for _, values in found], axis=0)
-    return {"step": found[0][0][:shortest], "rate": median}
+    results = run_seeds(benchmark, task, made, seeds=runs, epochs=epochs)
+    traces = [result.fit.trace for result in results]
+    shortest = min(len(trace["step"]) for trace in traces)  # of a run that diverged
+    median = np.median([trace["rate"][:shortest] for trace in traces], axis=0)
+    return {"step": traces[0]["step"][:shortest], "rate": median}
 
 
-def _draw(axes: Axes, method: str, trace: dict[str, NDArray[Any]], samples: int) -> dict[str, float]:
+def _draw(axes: "Axes", method: str, trace: dict[str, NDArray[Any]], samples: int) -> dict[str, float]:
     time, rate = trace["step"] / samples, trace["rate"]
     style = METHOD_STYLES[method]
     floor = rate[:, _MAX].max() * 1e-12

@@ -1,8 +1,7 @@
 """The paper's study of C: how the slow start matters for vSGD, over eight orders of magnitude."""
 
-import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from pesky.errors import InputError, check_count
 from pesky.lab.benchmarks import BENCHMARKS, GRANULARITIES, Benchmark, Task
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
 from pesky.lab.plain import finite_or_none
-from pesky.lab.runs import run_once
+from pesky.lab.runs import EpochReport, run_once
+from pesky.lab.threads import in_threads
 from pesky.online import VSGD
 from pesky.rule import slow_start_factor
 
@@ -64,21 +64,20 @@ def _study(
 ) -> "np.ndarray[Any, np.dtype[np.float64]]":
     """Return the median test error, (factors, epochs); NaN where most runs diverged before."""
 
-    def errors(job: tuple[float, int]) -> list[float]:
-        factor, seed = job
+    def errors(run: tuple[float, int], stop: threading.Event) -> list[float]:
+        factor, seed = run
         method = VSGD(GRANULARITIES[variant], slow_start=factor)
         found = [np.nan] * len(_EPOCHS)
 
-        def note(report: Any) -> None:
+        def note(report: EpochReport) -> None:
             if report.epoch in _EPOCHS:
                 found[_EPOCHS.index(report.epoch)] = report.test
 
-        run_once(benchmark, task, method, seed=seed, epochs=_EPOCHS[-1], report=note)
+        run_once(benchmark, task, method, seed=seed, epochs=_EPOCHS[-1], report=note, stop=stop)
         return found
 
-    jobs = [(factor, seed) for factor in factors for seed in range(runs)]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        table = np.array(list(pool.map(errors, jobs))).reshape(len(factors), runs, len(_EPOCHS))
+    found = in_threads(errors, [(factor, seed) for factor in factors for seed in range(runs)])
+    table = np.array(found).reshape(len(factors), runs, len(_EPOCHS))
     infinite = np.where(np.isnan(table), np.inf, table)
     middle = np.median(infinite, axis=1)
     return np.where(np.isinf(middle), np.nan, middle)

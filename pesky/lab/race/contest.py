@@ -5,7 +5,6 @@ import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -15,23 +14,11 @@ from pesky.lab.benchmarks import L2, Benchmark, Task, method_named
 from pesky.lab.plain import finite_or_none
 from pesky.lab.race.grids import Grid, Settings, parse_settings, settings_of, settings_text
 from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS, Select, Setting, winner
 from pesky.online import NUMERICS_VERSION, Method, Moment, fit
 
-__all__ = [
-    "CUT_FACTOR",
-    "CUT_SHARE",
-    "FINAL_SEEDS_FROM",
-    "PROTOCOL",
-    "TUNING_SEEDS",
-    "Contest",
-    "Interrupted",
-    "Select",
-]
+__all__ = ["CUT_FACTOR", "CUT_SHARE", "PROTOCOL", "Contest", "Interrupted"]
 
-Select = Literal["test", "validation"]
-
-TUNING_SEEDS = (0, 1)
-FINAL_SEEDS_FROM = 100  # fresh ones: no setting was chosen by them
 # A tuning run is given up after an epoch if its error is both so many times that of vSGD-l at the same
 # seed and so large a share of the untrained network's. On M1 this spares settings that end well but
 # start slowly: the paper's own of Almeida is at 23 % then, and at 8 % after six epochs.
@@ -115,26 +102,32 @@ class Contest:
         return [self.key(method, settings, FINAL_SEEDS_FROM + number) for number in range(seeds)]
 
     def best_settings(self, store: Store, method: str, grid: Grid) -> Settings | None:
-        """Return the settings with the lowest mean error over the tuning runs; None if all failed.
+        """Return the settings that win in a grid by the tuning runs in a store; None if all failed."""
+        best = winner(
+            Setting(method, settings, self._tuning_runs(store, method, settings))
+            for settings in settings_of(method, grid, self.benchmark.name)
+        )
+        return None if best is None else best.settings
 
-        Only settings whose runs all came to their end count. Of equals the first in the grid wins.
-        """
-        best, lowest = None, np.inf
-        for settings in settings_of(method, grid, self.benchmark.name):
-            errors = []
-            for seed in TUNING_SEEDS:
-                row = store.get(self.key(method, settings, seed))
-                if row is not None and row.status == "finished" and row.test is not None:
-                    errors.append(row.test)
-            if len(errors) == len(TUNING_SEEDS) and np.mean(errors) < lowest:
-                best, lowest = settings, float(np.mean(errors))
-        return best
+    def _tuning_runs(self, store: Store, method: str, settings: Settings) -> tuple[Row, ...]:
+        rows = (store.get(self.key(method, settings, seed)) for seed in TUNING_SEEDS)
+        return tuple(row for row in rows if row is not None)
 
-    def run(self, key: RunKey, store: Store, stop: threading.Event) -> Row:
-        """Do one run. A tuning run of a rival ends after an epoch if it is hopeless by then."""
+    def cut_limit(self, key: RunKey, store: Store) -> float:
+        """Return the test error above which a run may be given up after an epoch."""
+        if key.method.startswith("vsgd") or key.seed >= FINAL_SEEDS_FROM:
+            return float("inf")
+        yardstick = store.get(self.key(YARDSTICK, {}, key.seed))
+        if yardstick is None:
+            raise InputError(f"{YARDSTICK} has not been run at seed {key.seed}, which must come first")
+        if yardstick.first_epoch_test is None:
+            return float("inf")
+        return CUT_FACTOR * yardstick.first_epoch_test
+
+    def run(self, key: RunKey, limit: float, stop: threading.Event) -> Row:
+        """Do one run. It ends after an epoch if it is hopeless by then; `limit` is from `cut_limit`."""
         task = self._validation_task if key.split != "full" else self.task
         network = self.benchmark.network(key.seed)
-        limit = self._cut_limit(key, store)
         if limit < np.inf:
             limit = max(limit, CUT_SHARE * network.error(task.test_inputs, task.test_targets))
         first_epoch: list[float] = []
@@ -174,16 +167,6 @@ class Contest:
 
     def _method(self, key: RunKey, training_samples: int) -> Method:
         return method_named(key.method, parse_settings(key.settings), training_samples)
-
-    def _cut_limit(self, key: RunKey, store: Store) -> float:
-        if key.method.startswith("vsgd") or key.seed >= FINAL_SEEDS_FROM:
-            return float("inf")
-        yardstick = store.get(self.key(YARDSTICK, {}, key.seed))
-        if yardstick is None:
-            raise InputError(f"{YARDSTICK} has not been run at seed {key.seed}, which must come first")
-        if yardstick.first_epoch_test is None:
-            return float("inf")
-        return CUT_FACTOR * yardstick.first_epoch_test
 
     @cached_property
     def _validation_task(self) -> Task:

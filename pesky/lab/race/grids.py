@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pesky.errors import InputError
 from pesky.lab import paper
-from pesky.lab.benchmarks import METHODS
+from pesky.lab.benchmarks import METHODS, SETTINGS
 
 __all__ = [
     "GRIDS",
@@ -14,6 +14,7 @@ __all__ = [
     "listed_methods",
     "parse_settings",
     "settings_of",
+    "settings_shown",
     "settings_text",
 ]
 
@@ -34,16 +35,6 @@ _COARSE = {
     "mu": ("1e-3", "1e-2"),
     "tau": ("1e4", "1e3", "1e2"),
 }
-_AXES: dict[str, tuple[str, ...]] = {
-    "vsgd-l": (),
-    "vsgd-b": (),
-    "vsgd-g": (),
-    "sgd": ("eta0", "gamma"),
-    "adagrad": ("eta0",),
-    "smd": ("eta0", "mu", "tau"),
-    "amari": ("eta0", "tau"),
-    "almeida": ("eta0", "tau"),
-}
 
 
 def settings_of(method: str, grid: Grid, benchmark: str) -> list[Settings]:
@@ -52,7 +43,7 @@ def settings_of(method: str, grid: Grid, benchmark: str) -> list[Settings]:
     >>> [len(settings_of(method, "full", "M0")) for method in ("sgd", "adagrad", "smd", "amari")]
     [68, 17, 476, 119]
     """
-    axes = _AXES[method]
+    axes = SETTINGS[method]
     if grid == "paper" and axes:
         published = paper.BEST_SETTINGS.get(benchmark, {}).get(method)
         if published is None:
@@ -77,3 +68,10 @@ def settings_text(settings: Settings) -> str:
 def parse_settings(text: str) -> Settings:
     """Undo `settings_text`."""
     return dict(part.split("=", 1) for part in text.split())
+
+
+def settings_shown(settings: Settings | None) -> str:
+    """Return settings for people to read; None are those of a method that has no winner."""
+    if settings is None:
+        return "no setting finished"
+    return ", ".join(f"{name} {value}" for name, value in settings.items()) or "nothing to set"

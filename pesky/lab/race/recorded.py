@@ -1,72 +1,57 @@
 """What a store holds of a benchmark, whichever races brought it there."""
 
-import statistics
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from typing import Any
 
-from pesky.lab.benchmarks import METHODS
-from pesky.lab.race.contest import FINAL_SEEDS_FROM, PROTOCOL, TUNING_SEEDS
-from pesky.lab.race.grids import Settings, parse_settings, settings_of
+from pesky.lab import paper
+from pesky.lab.benchmarks import BENCHMARKS, METHODS
+from pesky.lab.race.contest import PROTOCOL
+from pesky.lab.race.grids import Settings, settings_of, settings_text
 from pesky.lab.race.store import Row, Store
+from pesky.lab.race.tuning import FINAL_SEEDS_FROM, Setting, winner
 from pesky.online import NUMERICS_VERSION
 
-__all__ = ["Recorded", "Setting"]
+__all__ = ["Recorded", "own_benchmarks"]
 
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting of a method with its tuning runs."""
-
-    method: str
-    settings: Settings
-    runs: tuple[Row, ...]
-
-    @property
-    def complete(self) -> bool:
-        """Whether all tuning runs came to their end."""
-        return len(self.runs) == len(TUNING_SEEDS) and all(
-            run.status == "finished" and run.test is not None for run in self.runs
-        )
-
-    def mean(self, part: str) -> float:
-        """Return the mean error of a complete setting; `part` is train or test."""
-        return statistics.fmean(getattr(run, part) for run in self.runs)
+# The paper's protocol: tuned on the test set, trained on all data, for as long.
+_PAPERS: dict[str, Any] = {
+    "epochs": paper.EPOCHS,
+    "split": "full",
+    "numerics": NUMERICS_VERSION,
+    "protocol": PROTOCOL,
+}
 
 
 class Recorded:
-    """The rows of one benchmark under the paper's protocol: tuned on the test set, all data."""
+    """The rows of one benchmark under the paper's protocol."""
 
-    def __init__(self, store: Store, benchmark: str, epochs: int = 6) -> None:
-        """Read them."""
+    epochs = paper.EPOCHS
+
+    def __init__(self, store: Store, benchmark: str, **which: str) -> None:
+        """Read them; `which` are further parts of their keys."""
         self.benchmark_name = benchmark
+        rows = store.rows(benchmark=benchmark, **which, **_PAPERS)
+        self.loss = next((key.loss for key, _ in rows), "")
         tuning: dict[tuple[str, str], list[Row]] = defaultdict(list)
         self._final: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        rows = store.rows(
-            benchmark=benchmark,
-            epochs=epochs,
-            split="full",
-            numerics=NUMERICS_VERSION,
-            protocol=PROTOCOL,
-        )
         for key, row in rows:
             runs = self._final if key.seed >= FINAL_SEEDS_FROM else tuning
             runs[key.method, key.settings].append(row)
         self.settings = [
-            Setting(method, parse_settings(text), tuple(runs)) for (method, text), runs in tuning.items()
+            Setting(method, settings, tuple(tuning[method, settings_text(settings)]))
+            for method in METHODS
+            for settings in settings_of(method, "full", benchmark)
+            if (method, settings_text(settings)) in tuning
         ]
 
     @property
     def methods(self) -> tuple[str, ...]:
         """Return the methods of which there is any run."""
-        present = {setting.method for setting in self.settings}
-        return tuple(method for method in METHODS if method in present)
+        return tuple(dict.fromkeys(setting.method for setting in self.settings))
 
     def winner(self, method: str) -> Setting | None:
         """Return the best setting."""
-        grid = settings_of(method, "full", self.benchmark_name)  # of equals the first in it wins
-        complete = [one for one in self.settings if one.method == method and one.complete]
-        complete.sort(key=lambda one: grid.index(one.settings))
-        return min(complete, key=lambda one: one.mean("test"), default=None)
+        return winner(one for one in self.settings if one.method == method)
 
     def winners(self) -> dict[str, Settings]:
         """Return each method's best settings."""
@@ -76,10 +61,9 @@ class Recorded:
     def results(self) -> dict[str, list[Row]]:
         """Return the fresh runs of each method's winner."""
         return {
-            method: rows
+            method: self._final[method, settings_text(settings)]
             for method, settings in self.winners().items()
-            for (name, text), rows in self._final.items()
-            if name == method and parse_settings(text) == settings
+            if (method, settings_text(settings)) in self._final
         }
 
     def tried(self, method: str) -> int:
@@ -90,3 +74,22 @@ class Recorded:
         """Return samples and seconds spent in comparing them."""
         runs = [run for one in self.settings if one.method == method for run in one.runs]
         return sum(run.samples for run in runs), sum(run.seconds for run in runs)
+
+
+def own_benchmarks(store: Store) -> dict[str, Recorded]:
+    """Return what a store holds of benchmarks that are not built in, under names that tell them apart.
+
+    The file's name and the layers; where other data has the same, also a part of its checksum.
+    """
+    kinds = dict.fromkeys(
+        (key.benchmark, key.layers, key.loss, key.data)
+        for key, _ in store.rows(**_PAPERS)
+        if key.benchmark not in BENCHMARKS
+    )
+    alike = Counter((name, layers) for name, layers, _, _ in kinds)
+    return {
+        f"{name} {layers}" + (f" {loss} {data[:6]}" if alike[name, layers] > 1 else ""): Recorded(
+            store, name, layers=layers, loss=loss, data=data
+        )
+        for name, layers, loss, data in kinds
+    }

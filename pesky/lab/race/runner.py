@@ -1,6 +1,5 @@
-"""Doing the runs of a race: in threads over one copy of the data, in an order that does not matter."""
+"""The runs of a race: which are needed, claimed and stored, in an order that does not matter."""
 
-import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pesky.lab.race.contest import Contest, Interrupted
 from pesky.lab.race.grids import Grid, Settings, settings_of
 from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.workers import Threads, Workers
 
 __all__ = ["Progress", "Race"]
 
@@ -38,7 +38,7 @@ class Race:
     methods: tuple[str, ...]
     grid: Grid
     seeds: int
-    jobs: int | None = None
+    workers: Workers = field(default_factory=Threads)
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
 
     def run(self, stop: threading.Event | None = None) -> None:
@@ -75,7 +75,7 @@ class Race:
         progress.counted.update(wanted)
         progress.done += len(wanted) - len(missing)
         self.watch(progress)
-        with ThreadPoolExecutor(self.jobs or os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(self.workers.places) as pool:
             try:
                 while missing and not stop.is_set():
                     missing = self._pass(pool, missing, progress, stop)
@@ -123,7 +123,8 @@ class Race:
         if not self.store.claim(key):
             return self.store.get(key)
         try:
-            row = self.contest.run(key, self.store, stop)
+            limit = self.contest.cut_limit(key, self.store)
+            row = self.workers.run(self.contest, key, limit, stop)
         except BaseException:
             self.store.release(key)
             raise
@@ -143,6 +144,11 @@ class Race:
     def benchmark_name(self) -> str:
         """Return which benchmark it is."""
         return self.contest.benchmark.name
+
+    @property
+    def epochs(self) -> int:
+        """Return after how many epochs errors are measured."""
+        return self.contest.epochs
 
     def tried(self, method: str) -> int:
         """Return how many settings are compared."""

@@ -2,22 +2,19 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-
-from scipy.special import stdtr
+from typing import Any, Protocol
 
 from pesky.lab import paper
-from pesky.lab.race.grids import Settings
+from pesky.lab.race.grids import Settings, listed_methods
 from pesky.lab.race.store import Row
+from pesky.lab.race.tuning import Part
 
-__all__ = ["SIGNIFICANCE", "Cell", "Outcome", "Standing", "agrees", "standings"]
+__all__ = ["SIGNIFICANCE", "Cell", "Outcome", "Standing", "agrees", "standings", "without_result"]
 
 SIGNIFICANCE = 0.01  # the paper's p
 AGREEMENT = 0.05  # relative, beside two standard errors
-
-Part = Literal["train", "test"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +67,10 @@ class Standing:
     tuning_samples: int
     tuning_seconds: float
 
+    def cell(self, part: Part) -> Cell | None:
+        """Return the error on the training or the test set."""
+        return self.train if part == "train" else self.test
+
     def numbers(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
@@ -90,6 +91,11 @@ class Outcome(Protocol):
     @property
     def benchmark_name(self) -> str:
         """Return which benchmark it is."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """Return after how many epochs errors are measured."""
         ...
 
     @property
@@ -117,29 +123,34 @@ class Outcome(Protocol):
 def standings(race: Outcome) -> list[Standing]:
     """Return every method's standing, best test error first; those without a result come last."""
     winners, results = race.winners(), race.results()
-    benchmark = race.benchmark_name
     bold = {part: _not_worse(results, part) for part in ("train", "test")}
+
+    def cell(method: str, part: Part) -> Cell | None:
+        published = paper.published_error(part, race.benchmark_name, method, race.epochs)
+        return _cell(results.get(method, []), part, method in bold[part], published)
+
     rows = []
     for method in race.methods:
         samples, seconds = race.cost(method)
-        runs = results.get(method, [])
         rows.append(
             Standing(
                 method=method,
                 settings=winners.get(method),
                 settings_tried=race.tried(method),
-                train=_cell(
-                    runs, "train", method in bold["train"], paper.TRAIN.get(benchmark, {}).get(method)
-                ),
-                test=_cell(
-                    runs, "test", method in bold["test"], paper.TEST.get(benchmark, {}).get(method)
-                ),
-                failed=sum(run.status != "finished" for run in runs),
+                train=cell(method, "train"),
+                test=cell(method, "test"),
+                failed=sum(run.status != "finished" for run in results.get(method, [])),
                 tuning_samples=samples,
                 tuning_seconds=seconds,
             )
         )
     return sorted(rows, key=lambda row: math.inf if row.test is None else row.test.mean)
+
+
+def without_result(benchmark: str, rows: Mapping[str, Standing]) -> list[str]:
+    """Return the methods listed for a benchmark that have no test error yet; `rows` are by method."""
+    tested = {method for method, row in rows.items() if row.test is not None}
+    return [method for method in listed_methods(benchmark) if method not in tested]
 
 
 def _values(runs: Sequence[Row], part: Part) -> list[float]:
@@ -175,6 +186,8 @@ def _same(values: list[float], best: list[float]) -> bool:
 
 def welch(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the p-value of Welch's t-test; runs that do not vary at all differ or do not."""
+    from scipy.special import stdtr  # here, because its import takes longer than all of the tests
+
     shares = [statistics.variance(values) / len(values) for values in (one, other)]
     gap, spread = statistics.fmean(one) - statistics.fmean(other), sum(shares)
     if spread == 0:

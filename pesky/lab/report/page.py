@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pesky
 from pesky.lab import paper
-from pesky.lab.benchmarks import BENCHMARKS, METHODS
-from pesky.lab.race import Recorded, Store
-from pesky.lab.race.table import Cell, Standing, standings
+from pesky.lab.benchmarks import BENCHMARKS, METHODS, error_unit
+from pesky.lab.race.grids import settings_shown
+from pesky.lab.race.recorded import Recorded, own_benchmarks
+from pesky.lab.race.store import Store
+from pesky.lab.race.table import Cell, Standing, standings, without_result
+from pesky.lab.race.tuning import Part
 from pesky.lab.report.scatter import COLOURS, scatter
 
 __all__ = ["report_page"]
@@ -38,22 +41,20 @@ _VSGD = ("vsgd-l", "vsgd-b", "vsgd-g")
 
 def report_page(store: Store, figures: Path | None = None) -> str:
     """Return the page as HTML. `figures` is a folder with SVG files of ``pesky figure``."""
-    recorded = {name: Recorded(store, name) for name in BENCHMARKS}
-    tables = {
-        name: {row.method: row for row in standings(one)}
-        for name, one in recorded.items()
-        if one.winners()
-    }
+    recorded = {name: Recorded(store, name) for name in BENCHMARKS} | own_benchmarks(store)
+    recorded = {name: one for name, one in recorded.items() if one.winners()}
+    tables = {name: {row.method: row for row in standings(one)} for name, one in recorded.items()}
+    units = {name: error_unit(one.loss) for name, one in recorded.items()}
     resources = files("pesky.lab.report")
     style = resources.joinpath("style.css").read_text(encoding="utf-8")
     script = resources.joinpath("hover.js").read_text(encoding="utf-8")
     body = "\n".join(
         (
-            _claim(tables),
+            _claim(tables, units),
             _errors("Error on the test set", tables, "test"),
             _errors("Error on the training set", tables, "train"),
             _settings(tables),
-            _plots({name: recorded[name] for name in tables}),
+            _plots(recorded, units),
             _figures(figures),
             _missing(tables),
         )
@@ -71,21 +72,21 @@ def report_page(store: Store, figures: Path | None = None) -> str:
 Tables = dict[str, dict[str, Standing]]
 
 
-def _claim(tables: Tables) -> str:
+def _claim(tables: Tables, units: dict[str, str]) -> str:
     items = []
     for name, rows in tables.items():
         untuned = [row for row in rows.values() if row.method in _VSGD and row.test is not None]
         rivals = [row for row in rows.values() if row.method not in _VSGD and row.test is not None]
         if not untuned:
             continue
-        ours = ", ".join(f"{row.method} {_plain(name, row.test)}" for row in untuned)
+        ours = ", ".join(f"{row.method} {_plain(row.test, units[name])}" for row in untuned)
         text = f"<b>{escape(name)}</b>untuned: {escape(ours)}"
         if rivals:
             best = min(rivals, key=lambda row: row.test.mean if row.test else 0.0)
             tried = sum(row.settings_tried for row in rivals)
             text += (
                 f"<br>best of {tried:,} tuned settings: {escape(best.method)} "
-                f"({escape(_settings_text(best))}) {escape(_plain(name, best.test))}"
+                f"({escape(settings_shown(best.settings))}) {escape(_plain(best.test, units[name]))}"
             )
         items.append(f"<li>{text}</li>")
     intro = (
@@ -101,10 +102,8 @@ def _claim(tables: Tables) -> str:
     return intro + f'<ul class="claims">{"".join(items)}</ul>'
 
 
-def _plain(benchmark: str, cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    return f"{cell.mean:.2f}" + (" %" if BENCHMARKS[benchmark].loss == "cross-entropy" else "")
+def _plain(cell: Cell | None, unit: str) -> str:
+    return "–" if cell is None else f"{cell.mean:.2f} {unit}"
 
 
 def _table(header: Iterable[str], rows: Iterable[str]) -> str:
@@ -112,7 +111,7 @@ def _table(header: Iterable[str], rows: Iterable[str]) -> str:
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 
 
-def _errors(title: str, tables: Tables, part: str) -> str:
+def _errors(title: str, tables: Tables, part: Part) -> str:
     if not tables:
         return ""
     rows = []
@@ -120,7 +119,7 @@ def _errors(title: str, tables: Tables, part: str) -> str:
         cells = []
         for method in METHODS:
             row = standings_of.get(method)
-            cells.append(_cell(None if row is None else (row.test if part == "test" else row.train)))
+            cells.append(_cell(None if row is None else row.cell(part)))
         rows.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
     note = (
         '<p class="note">Mean ± standard error; below it the paper’s number. Bold: not different from '
@@ -141,12 +140,6 @@ def _cell(cell: Cell | None) -> str:
     return f"<td{kind}>{text}<small>paper {cell.paper:.2f}</small></td>"
 
 
-def _settings_text(row: Standing) -> str:
-    if row.settings is None:
-        return "no setting finished"
-    return ", ".join(f"{name} {value}" for name, value in row.settings.items()) or "nothing to set"
-
-
 def _settings(tables: Tables) -> str:
     rows = []
     for name, standings_of in tables.items():
@@ -155,9 +148,9 @@ def _settings(tables: Tables) -> str:
             if row is None or method in _VSGD:
                 continue
             published = paper.BEST_SETTINGS.get(name, {}).get(method)
-            theirs = "–" if published is None else ", ".join(f"{k} {v}" for k, v in published.items())
+            theirs = "–" if published is None else settings_shown(published)
             cells = (
-                *(name, method, _settings_text(row), theirs, f"{row.settings_tried}"),
+                *(name, method, settings_shown(row.settings), theirs, f"{row.settings_tried}"),
                 *(f"{row.tuning_samples / 1e6:.1f} million", f"{row.tuning_seconds:.0f} s"),
             )
             rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
@@ -167,10 +160,10 @@ def _settings(tables: Tables) -> str:
     return f"<h2>What tuning found, and what it cost</h2>{_table(header, rows)}"
 
 
-def _plots(recorded: dict[str, Recorded]) -> str:
+def _plots(recorded: dict[str, Recorded], units: dict[str, str]) -> str:
     if not recorded:
         return ""
-    plots = "".join(scatter(one, _unit(name)) for name, one in recorded.items())
+    plots = "".join(scatter(name, one, units[name]) for name, one in recorded.items())
     methods = dict.fromkeys(method for one in recorded.values() for method in one.methods)
     key = "".join(f"<li>{_mark(method)}{escape(method)}</li>" for method in methods)
     return (
@@ -179,10 +172,6 @@ def _plots(recorded: dict[str, Recorded]) -> str:
         "vSGD-b is a square, vSGD-g a triangle. Settings that diverged or were cut are left out.</p>"
         f'<ul class="key">{key}</ul><div class="plots">{plots}</div>'
     )
-
-
-def _unit(benchmark: str) -> str:
-    return "%" if BENCHMARKS[benchmark].loss == "cross-entropy" else "½|x−y|²"
 
 
 def _mark(method: str) -> str:
@@ -209,9 +198,7 @@ def _figures(folder: Path | None) -> str:
 def _missing(tables: Tables) -> str:
     lines = []
     for name in BENCHMARKS:
-        wanted = paper.TRAIN.get(name, dict.fromkeys(METHODS))
-        rows = tables.get(name, {})
-        absent = [method for method in wanted if method not in rows or rows[method].test is None]
+        absent = without_result(name, tables.get(name, {}))
         if absent:
             lines.append(
                 f"<li>{escape(name)}: {', '.join(absent)} <code>pesky race {escape(name)}</code></li>"

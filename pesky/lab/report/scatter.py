@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable
 from html import escape
 
-from pesky.lab.race import Recorded
-from pesky.lab.race.recorded import Setting
+from pesky.lab.race.grids import settings_shown
+from pesky.lab.race.recorded import Recorded
+from pesky.lab.race.tuning import Setting
 
 __all__ = ["COLOURS", "scatter"]
 
@@ -21,7 +22,7 @@ _WIDTH, _HEIGHT = 360, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 14, 40
 
 
-def scatter(recorded: Recorded, unit: str) -> str:
+def scatter(title: str, recorded: Recorded, unit: str) -> str:
     """Return the plot, logarithmic in both directions; every complete setting is in it."""
     settings = [one for one in recorded.settings if one.complete]
     winners = [one for one in map(recorded.winner, recorded.methods) if one is not None]
@@ -30,7 +31,7 @@ def scatter(recorded: Recorded, unit: str) -> str:
     small = [one for one in settings if one not in winners]
     points = [_point(one, x, y, unit, radius=3.5) for one in small]
     points += [_point(one, x, y, unit, radius=8) for one in winners]
-    name = escape(recorded.benchmark_name)
+    name = escape(title)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="group" aria-label="{name}: all settings">'
         + _frame(x, y, unit)
@@ -93,10 +94,8 @@ def _frame(x: _Axis, y: _Axis, unit: str) -> str:
 
 def _point(one: Setting, x: _Axis, y: _Axis, unit: str, radius: float) -> str:
     train, test = one.mean("train"), one.mean("test")
-    settings = ", ".join(f"{name} {value}" for name, value in one.settings.items()) or "nothing to set"
-    tip = escape(
-        f"{one.method}\n{settings}\ntrain {train:.2f} {unit}, test {test:.2f} {unit}", quote=True
-    )
+    errors = f"train {train:.2f} {unit}, test {test:.2f} {unit}"
+    tip = escape(f"{one.method}\n{settings_shown(one.settings)}\n{errors}", quote=True)
     kind = "point winner" if radius > 5 else "point"
     colour = f'fill="{COLOURS[one.method]}"' if one.method in COLOURS else ""
     kind += "" if colour else " vsgd"
