@@ -1,5 +1,7 @@
 """``pesky bench``: how fast it is here, as ratios."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,11 +14,6 @@ from pesky.errors import check_count, check_number
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed on this machine, as ratios within one run.")
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `online` a name of its own while it is the only command."""
 
 
 @app.command("online")
@@ -39,17 +36,70 @@ def online_command(
         result = bench_online(
             repeats=repeats, seconds=seconds, say=lambda text: status.update(f"measuring {text}")
         )
+    _finish(result, folder, "bench-online.json", as_json, _print_online)
+
+
+@app.command("torch")
+def torch_command(
+    repeats: Annotated[int, typer.Option(help="Timings of each kind; the median counts.")] = 15,
+    as_json: AsJson = False,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Folder for bench-torch.json.")
+    ] = None,
+) -> None:
+    """Measure the PyTorch optimizer: its update, bbprop and whole steps, beside fused Adam's."""
+    from pesky.lab.bench_models import bench_models
+    from pesky.lab.bench_torch import bench_update
+
+    check_count("--repeats", repeats)
+    folder = ready_folder(out) if out is not None else None
+    with Console(stderr=True).status("measuring") as status:
+
+        def say(text: str) -> None:
+            status.update(f"measuring {text}")
+
+        result = {
+            "update": bench_update(repeats=repeats, say=say),
+            "models": bench_models(repeats=repeats, say=say),
+        }
+    _finish(result, folder, "bench-torch.json", as_json, _print_torch)
+
+
+def _finish(
+    result: dict[str, Any],
+    folder: Path | None,
+    name: str,
+    as_json: bool,
+    show: Callable[[dict[str, Any]], None],
+) -> None:
+    """Write and print what was measured."""
     files = []
     if folder is not None:
-        write_json(folder / "bench-online.json", result)
-        files = [str(folder / "bench-online.json")]
+        write_json(folder / name, result)
+        files = [str(folder / name)]
     if as_json:
         print_json({**result, "files": files})
         return
-    _print_networks(result["networks"])
-    _print_growth(result)
+    show(result)
     if files:
         print_written(files)
+
+
+def _print_online(result: dict[str, Any]) -> None:
+    _print_networks(result["networks"])
+    _print_growth(result)
+
+
+def _print_torch(result: dict[str, Any]) -> None:
+    for title, rows in (("The update alone", result["update"]), ("Models, batch 64", result["models"])):
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        table = Table(title=title, title_justify="left", title_style="bold")
+        table.add_column("")
+        for _ in rows:
+            table.add_column("", justify="right")
+        for name in columns:
+            table.add_row(name.replace("_", " "), *(_cell(row.get(name)) for row in rows))
+        Console().print(table)
 
 
 _ROWS = {
@@ -81,7 +131,9 @@ def _print_growth(result: dict[str, Any]) -> None:
         print(f"  {row['parameters']:>10,} parameters  {row['nanoseconds_per_parameter']:6.2f} ns each")
 
 
-def _cell(value: float | None) -> str:
+def _cell(value: float | str | None) -> str:
+    if isinstance(value, str):
+        return value
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

@@ -1,6 +1,6 @@
 """How fast the PyTorch optimizer is: ratios within one run, because machines differ and are noisy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -13,7 +13,7 @@ from pesky.torch import VSGD
 from pesky.torch.eager import EagerBatch
 from pesky.torch.stepping import part_of
 
-__all__ = ["bench_update"]
+__all__ = ["Run", "Say", "bench_update", "in_turns", "with_threads"]
 
 SIZES = (1_000_000, 10_000_000)
 THREADS = (1, 2)
@@ -33,18 +33,24 @@ def bench_update(
     The contestants take turns, so that whatever disturbs the machine disturbs all; medians are kept.
     """
     check_count("repeats", repeats)
-    threads_before = torch.get_num_threads()
     rows = []
+    for threads in with_threads():
+        for size in sizes:
+            say(f"{size:,} parameters, {threads} thread{'s' * (threads > 1)}")
+            rows.append(_bench_size(size, threads, repeats))
+        rows.append(_bench_many(threads, repeats))
+    return rows
+
+
+def with_threads() -> Iterator[int]:
+    """Let torch use one thread, then two; then as many as before."""
+    before = torch.get_num_threads()
     try:
         for threads in THREADS:
             torch.set_num_threads(threads)
-            for size in sizes:
-                say(f"{size:,} parameters, {threads} thread{'s' * (threads > 1)}")
-                rows.append(_bench_size(size, threads, repeats))
-            rows.append(_bench_many(threads, repeats))
+            yield threads
     finally:
-        torch.set_num_threads(threads_before)
-    return rows
+        torch.set_num_threads(before)
 
 
 def _bench_size(size: int, threads: int, repeats: int) -> dict[str, Any]:
@@ -53,9 +59,9 @@ def _bench_size(size: int, threads: int, repeats: int) -> dict[str, Any]:
         "vsgd_stale": _vsgd([size // _LAYERS] * _LAYERS, curvature_every=1_000_000),
         "adam": _adam([size // _LAYERS] * _LAYERS),
     }
-    seconds = _in_turns(runs, repeats)
+    seconds = in_turns(runs, repeats)
     eager = {"eager": _eager([size // _LAYERS] * _LAYERS)}
-    seconds |= _in_turns(eager, repeats if size <= _SLOW_SIZE else 3)
+    seconds |= in_turns(eager, repeats if size <= _SLOW_SIZE else 3)
     return {
         "parameters": size,
         "threads": threads,
@@ -68,7 +74,7 @@ def _bench_size(size: int, threads: int, repeats: int) -> dict[str, Any]:
 
 def _bench_many(threads: int, repeats: int) -> dict[str, Any]:
     sizes = [16] * _MANY
-    seconds = _in_turns({"vsgd": _vsgd(sizes), "adam": _adam(sizes)}, repeats)
+    seconds = in_turns({"vsgd": _vsgd(sizes), "adam": _adam(sizes)}, repeats)
     return {
         "tensors": _MANY,
         "threads": threads,
@@ -77,7 +83,8 @@ def _bench_many(threads: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def _in_turns(runs: dict[str, Run], repeats: int) -> dict[str, float]:
+def in_turns(runs: dict[str, Run], repeats: int) -> dict[str, float]:
+    """Return the median seconds of each run; they take turns."""
     for run in runs.values():
         run()
         run()
@@ -106,7 +113,7 @@ def _vsgd(sizes: list[int], **settings: Any) -> Run:
     """A step of ours with curvature at hand, as if backward passes had just left it."""
     parameters = _parameters(sizes)
     curvatures = {parameter: torch.rand_like(parameter) + 0.1 for parameter in parameters}
-    optimizer = VSGD(parameters, init_batches=1, **settings)
+    optimizer = VSGD(parameters, dialect="paper", init_batches=1, **settings)
 
     def run() -> None:
         if optimizer._is_due():

@@ -7,7 +7,6 @@ so that the sum over i of its square times k_i = w_i^2 h_i needs three sums over
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from pesky.torch.curvature.node import Node, Tensors
@@ -34,8 +33,8 @@ def _moments(z: Tensor, k: Tensor, dimensions: tuple[int, ...]) -> tuple[Moments
 def _standardised_squared(z: Tensor, k: Tensor, kzz: Tensor, sums: Moments, factor: Tensor) -> Tensor:
     """Return the sum over i of k_i (dz_i / dx_j)^2, times `factor`."""
     n = k.numel() // sums.k.numel()
-    slope = torch.addcmul(sums.kz * (2 / n**2), sums.kzz / n**2, z)
-    inside = torch.addcmul(sums.k / n**2, slope, z)
+    # In place, and never two broadcast operands at a time, which is slow.
+    inside = (z * (sums.kzz / n**2)).add_(sums.kz * (2 / n**2)).mul_(z).add_(sums.k / n**2)
     inside.add_(k, alpha=1 - 2 / n).add_(kzz, alpha=-2 / n)
     # A sum of squares, but for rounding.
     return inside.mul_(factor).clamp_(min=0)

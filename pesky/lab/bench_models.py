@@ -1,0 +1,135 @@
+"""What curvature and whole training steps cost on small models: ratios within one run."""
+
+import warnings
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pesky.errors import check_count
+from pesky.lab.bench_torch import Run, Say, in_turns, with_threads
+from pesky.lab.torch_models import MODELS, Case
+from pesky.torch import VSGD, bbprop
+
+__all__ = ["bench_models"]
+
+_RARELY = 10  # steps to a measurement of curvature, in the cheaper setting
+_BACKPACK = ("LeNet", "MLP")  # it wants sequences of layers that it knows
+
+
+def bench_models(
+    *, repeats: int = 15, names: tuple[str, ...] = tuple(MODELS), say: Say = lambda text: None
+) -> list[dict[str, Any]]:
+    """Time forward and backward passes, with bbprop, and whole steps beside fused Adam's; batch 64."""
+    check_count("repeats", repeats)
+    rows = []
+    for threads in with_threads():
+        for name in names:
+            say(f"{name}, {threads} thread{'s' * (threads > 1)}")
+            rows.append({"model": name, "threads": threads, **_bench_model(name, repeats)})
+    return rows
+
+
+def _bench_model(name: str, repeats: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    runs: dict[str, Run] = {
+        "plain": _backward(MODELS[name]()),
+        "bbprop": _with_bbprop(MODELS[name]()),
+        "adam": _adam(MODELS[name]()),
+        "vsgd": _vsgd(MODELS[name]()),
+    }
+    seconds = in_turns(runs, repeats)
+    rarely = _vsgd(MODELS[name](), curvature_every=_RARELY)
+    every, adam = in_turns(
+        {"rarely": _times(rarely, _RARELY), "adam": _times(runs["adam"], _RARELY)}, max(3, repeats // 5)
+    ).values()
+    return {
+        "parameters": sum(one.numel() for one in MODELS[name]().model.parameters()),
+        "plain_milliseconds": 1e3 * seconds["plain"],
+        "with_bbprop_over_plain": seconds["bbprop"] / seconds["plain"],
+        "step_over_adam_step": seconds["vsgd"] / seconds["adam"],
+        f"step_over_adam_step_curvature_every_{_RARELY}": every / adam,
+        **(_backpack(name, repeats) if name in _BACKPACK else {}),
+    }
+
+
+def _times(run: Run, count: int) -> Run:
+    def repeated() -> None:
+        for _ in range(count):
+            run()
+
+    return repeated
+
+
+def _loss(case: Case) -> Tensor:
+    return F.cross_entropy(case.model(case.inputs), case.targets)
+
+
+def _backward(case: Case) -> Run:
+    def run() -> None:
+        case.model.zero_grad()
+        torch.autograd.backward(_loss(case))
+
+    return run
+
+
+def _with_bbprop(case: Case) -> Run:
+    parameters = list(case.model.parameters())
+
+    def run() -> None:
+        case.model.zero_grad()
+        loss = _loss(case)
+        bbprop(loss, parameters)
+        torch.autograd.backward(loss)
+
+    return run
+
+
+def _adam(case: Case) -> Run:
+    optimizer = torch.optim.Adam(case.model.parameters(), fused=True)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        torch.autograd.backward(_loss(case))
+        optimizer.step()
+
+    return run
+
+
+def _vsgd(case: Case, **settings: Any) -> Run:
+    optimizer = VSGD(case.model.parameters(), dialect="paper", init_batches=1, **settings)
+
+    def run() -> None:
+        optimizer.minimize(lambda: _loss(case))
+
+    run()  # the initial batch
+    return run
+
+
+def _backpack(name: str, repeats: int) -> dict[str, float]:
+    """Time BackPACK's diagonals, where it is installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it hooks into modules in a way that torch warns of
+        try:
+            from backpack import backpack, extend, extensions
+        except ImportError:
+            return {}
+        found = {}
+        for extension in ("DiagGGNMC", "DiagGGNExact", "DiagHessian"):
+            case = MODELS[name]()
+            model, head = extend(case.model), extend(nn.CrossEntropyLoss())
+            measured = getattr(extensions, extension)()
+
+            def run(
+                case: Case = case, model: Any = model, head: Any = head, measured: Any = measured
+            ) -> None:
+                model.zero_grad()
+                loss = head(model(case.inputs), case.targets)
+                with backpack(measured):
+                    loss.backward()
+
+            both = {"backpack": run, "plain": _backward(MODELS[name]())}
+            seconds = in_turns(both, max(3, repeats // 5))
+            found[f"backpack_{extension}_over_plain"] = seconds["backpack"] / seconds["plain"]
+    return found

@@ -1,0 +1,113 @@
+"""Small models of today, for benchmarks: each with a batch of random data."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["MODELS", "Case", "ResidualBlock"]
+
+_BATCH = 64
+
+
+class Case(NamedTuple):
+    """A model and what it is trained on."""
+
+    model: nn.Module
+    inputs: Tensor
+    targets: Tensor
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions with batch norm, and a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        """Lay out the block; the way around is a convolution only where shapes differ."""
+        super().__init__()
+        self.inside = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        same = inputs == outputs and stride == 1
+        self.around = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add both ways."""
+        return F.relu(self.inside(x) + self.around(x))
+
+
+class _Characters(nn.Module):
+    """A small causal transformer over characters."""
+
+    def __init__(self, symbols: int, width: int, layers: int, length: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(symbols, width)
+        self.position = nn.Parameter(torch.randn(length, width) * 0.02)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, symbols)
+        self.mask: Tensor
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.layers(self.embedding(x) + self.position, mask=self.mask, is_causal=True)
+        logits: Tensor = self.head(hidden)
+        return logits.flatten(0, 1)
+
+
+def _lenet() -> Case:
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(512, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+    return Case(model, torch.randn(_BATCH, 1, 28, 28), torch.randint(10, (_BATCH,)))
+
+
+def _resnet() -> Case:
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, 1, 1),
+        ResidualBlock(16, 16, 1),
+        ResidualBlock(16, 32, 2),
+        ResidualBlock(32, 64, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+    return Case(model, torch.randn(_BATCH, 3, 32, 32), torch.randint(10, (_BATCH,)))
+
+
+def _mlp() -> Case:
+    model = nn.Sequential(
+        nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 300), nn.Tanh(), nn.Linear(300, 10)
+    )
+    return Case(model, torch.randn(_BATCH, 784), torch.randint(10, (_BATCH,)))
+
+
+def _transformer() -> Case:
+    symbols, length = 100, 64
+    model = _Characters(symbols, 64, 2, length)
+    inputs = torch.randint(symbols, (_BATCH, length))
+    return Case(model, inputs, torch.randint(symbols, (_BATCH * length,)))
+
+
+MODELS: dict[str, Callable[[], Case]] = {
+    "LeNet": _lenet,
+    "ResNet": _resnet,
+    "MLP": _mlp,
+    "transformer": _transformer,
+}
