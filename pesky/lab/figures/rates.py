@@ -76,8 +76,7 @@ def _traces(
 def _draw(axes: "Axes", method: str, trace: dict[str, NDArray[Any]], samples: int) -> dict[str, float]:
     time, rate = trace["step"] / samples, trace["rate"]
     style = METHOD_STYLES[method]
-    floor = rate[:, _MAX].max() * 1e-12
-    shown = np.where(rate > floor, rate, np.nan)  # a rate of zero has no place on a logarithmic axis
+    shown = np.where(rate > 0, rate, np.nan)  # a rate of zero has no place on a logarithmic axis
     low = np.where(np.isnan(shown[:, _MIN]), floor, shown[:, _MIN])
     axes.fill_between(time, low, shown[:, _MAX], color=style["color"], alpha=0.12, linewidth=0)
     axes.loglog(time, shown[:, _MEDIAN], markevery=5, markersize=5, label=method, **style)
