@@ -77,7 +77,8 @@ def _draw(axes: "Axes", method: str, trace: dict[str, NDArray[Any]], samples: in
     time, rate = trace["step"] / samples, trace["rate"]
     style = METHOD_STYLES[method]
     shown = np.where(rate > 0, rate, np.nan)  # a rate of zero has no place on a logarithmic axis
-    low = np.where(np.isnan(shown[:, _MIN]), floor, shown[:, _MIN])
+    below = np.finfo(np.float32).tiny  # where the band of a method that has rates of zero begins
+    low = np.where(np.isnan(shown[:, _MIN]), below, shown[:, _MIN])
     axes.fill_between(time, low, shown[:, _MAX], color=style["color"], alpha=0.12, linewidth=0)
     axes.loglog(time, shown[:, _MEDIAN], markevery=5, markersize=5, label=method, **style)
     return {"first_median": float(rate[0, _MEDIAN]), "last_median": float(rate[-1, _MEDIAN])}
