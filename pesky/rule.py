@@ -25,14 +25,14 @@ __all__ = [
     "at_least",
     "average",
     "element_update",
-    "ideal_global_rate",
-    "ideal_moments",
-    "ideal_rate",
     "initial_samples",
     "is_finite_power",
     "larger",
     "learning_rate",
+    "measured_curvature",
+    "next_caution",
     "next_memory",
+    "next_scale",
     "noise_ratio",
     "slow_start_factor",
 ]
@@ -111,30 +111,28 @@ def is_finite_power(power: Number) -> Number:
     return power < inf
 
 
-def ideal_moments(distance: Number, curvature: Number, noise: Number) -> tuple[Number, Number]:
-    """E[gradient]^2 and E[gradient^2] on the noisy quadratic, which vSGD can only estimate.
+def measured_curvature(change: Number, slope: Number, scale: Number) -> Number:
+    """Return p.Hp from the change of the loss over the step -scale p, whose slope g.p is known.
 
-    `distance` is theta - theta*, `noise` the deviation sigma of the samples' own optima.
+    change = -scale g.p + scale^2/2 p.Hp, were the loss a quadratic; a negative p.Hp counts as none.
     """
-    mean_gradient = curvature * distance
-    deviation = curvature * noise
-    signal = mean_gradient * mean_gradient
-    return signal, signal + deviation * deviation
+    excess = (change + scale * slope) / scale
+    return larger(excess + excess, excess - excess) / scale
 
 
-def ideal_rate(distance: Number, curvature: Number, noise: Number) -> Number:
-    """Return the oracle's rate of one parameter: 1/h distance^2 / (distance^2 + sigma^2)."""
-    signal, power = ideal_moments(distance, curvature, noise)
-    return learning_rate(noise_ratio(signal, power), curvature)
+def next_scale(slope: Number, curvature: Number, most: Number) -> Number:
+    """Return the length E[g.p] / E[p.Hp] of steps along p, but not more than `most`."""
+    curvature = larger(curvature, slope / most)
+    return slope / (curvature + (curvature == 0))
 
 
-def ideal_global_rate(signal: Number, power: Number, weighted_power: Number) -> Number:
-    """Return the oracle's common rate from sums over parameters of `ideal_moments` and of h E[grad^2].
+def next_caution(caution: Number, score: Number, window: Number) -> Number:
+    """Return the share of the scale to use: less while the average of the iterates is the better one.
 
-    The paper's sum h^2 distance^2 / sum h^3 (distance^2 + sigma^2), split into noise ratio and
-    curvature: a mean of the h_i weighted by power, hence never above h+.
+    `score`, from -1 to 1, says how reliably it is. Equal scores of both signs cancel; never above 1.
     """
-    return learning_rate(noise_ratio(signal, power), weighted_power / (power + (power == 0)))
+    full = caution - caution + True
+    return -larger(-(caution * (window - score) / (window + score)), -full)
 
 
 def slow_start_factor(dimension: int) -> float:

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from pesky import rule
 from pesky.errors import InputError
-from pesky.quadratic import SGD, VSGD, NoisyQuadratic, Oracle, simulate
+from pesky.quadratic import SGD, VSGD, NoisyQuadratic, Oracle, oracle, simulate
 from pesky.quadratic.problem import Landscape
 from tests.reference import ReferenceBlock, ReferenceElement
 
@@ -46,12 +45,12 @@ def test_ideal_rate_minimises_the_expected_loss(h, distance, sigma):
         options={"xatol": 1e-10 / h},
     )
     # A minimum is found to half the digits of its value.
-    assert rule.ideal_rate(distance, h, sigma) == pytest.approx(best.x, rel=1e-5, abs=1e-7 / h)
+    assert oracle.ideal_rate(distance, h, sigma) == pytest.approx(best.x, rel=1e-5, abs=1e-7 / h)
 
 
 def global_rate(h, distance, sigma):
-    signal, power = rule.ideal_moments(distance, h, sigma)
-    return rule.ideal_global_rate(signal.sum(), power.sum(), (h * power).sum())
+    signal, power = oracle.ideal_moments(distance, h, sigma)
+    return oracle.ideal_global_rate(signal.sum(), power.sum(), (h * power).sum())
 
 
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=6))
@@ -67,13 +66,13 @@ def test_ideal_global_rate_minimises_the_sum_and_respects_its_bound(triples):
     assert rate == pytest.approx(best.x, rel=1e-5, abs=1e-7 / h.max())
     printed = (h**2 * distance**2).sum() / (h**3 * (distance**2 + sigma**2)).sum()
     assert rate == pytest.approx(printed, rel=1e-9)
-    signal, power = rule.ideal_moments(distance, h, sigma)
+    signal, power = oracle.ideal_moments(distance, h, sigma)
     assert rate >= signal.sum() / power.sum() / h.max() * (1 - 1e-12)
 
 
 @given(h=positive, distance=positive, sigma=positive)
 def test_oracle_never_raises_the_expected_loss(h, distance, sigma):
-    eta = rule.ideal_rate(distance, h, sigma)
+    eta = oracle.ideal_rate(distance, h, sigma)
     before, after = 0.5 * h * distance**2, expected_excess(eta, h, distance, sigma)
     # The appendix's decrease, with its misprint mended.
     assert before - after == pytest.approx(0.5 * h**2 * eta * distance**2, rel=1e-9)

@@ -25,9 +25,9 @@ ARITHMETIC = {
     "next_memory": 2,
     "element_update": 6,
     "is_finite_power": 1,
-    "ideal_moments": 3,
-    "ideal_rate": 3,
-    "ideal_global_rate": 3,
+    "measured_curvature": 3,
+    "next_scale": 3,
+    "next_caution": 3,
 }
 
 FINITE_SQUARES = st.floats(-1e154, 1e154, allow_nan=False)
@@ -152,6 +152,27 @@ def test_memory_follows_the_paper_above_its_floor_and_never_sticks_at_one():
 def test_power_that_is_not_finite_is_told(bad):
     assert not rule.is_finite_power(bad)
     assert rule.is_finite_power(sys.float_info.max)
+
+
+def test_curvature_is_measured_exactly_on_a_parabola_and_never_negative():
+    slope, bend, scale = 3.0, 0.5, 0.1
+    change = -scale * slope + scale * scale / 2 * bend
+    assert rule.measured_curvature(change, slope, scale) == pytest.approx(bend)
+    assert rule.measured_curvature(-10.0, slope, scale) == 0
+
+
+def test_the_scale_is_slope_over_curvature_within_its_bound():
+    assert rule.next_scale(2.0, 4.0, 1.0) == 0.5
+    assert rule.next_scale(2.0, 1.0, 1.5) == 1.5
+    assert rule.next_scale(2.0, 0.0, 1.5) == 1.5
+    assert rule.next_scale(0.0, 0.0, 1.5) == 0
+
+
+def test_caution_follows_the_score_and_stays_in_its_bounds():
+    assert rule.next_caution(1.0, -1.0, 20.0) == 1
+    less = rule.next_caution(1.0, 0.5, 20.0)
+    assert less == pytest.approx(math.exp(-2 * 0.5 / 20), rel=1e-4)
+    assert rule.next_caution(less, -0.5, 20.0) == pytest.approx(1.0)
 
 
 def test_slow_start_and_initial_samples_are_the_papers():

@@ -6,8 +6,8 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from pesky import rule
 from pesky.errors import InputError, check_number
+from pesky.quadratic import oracle
 from pesky.quadratic.problem import Array, Booleans, Landscape, NoisyQuadratic
 
 __all__ = ["SGD", "DrawGradient", "Method", "Oracle", "Stepper"]
@@ -123,10 +123,10 @@ class Oracle:
         """Return the rates that most decrease the expected loss."""
         curvature, distance = landscape.curvature, theta - landscape.optimum
         if self.granularity == "element":
-            return np.asarray(rule.ideal_rate(distance, curvature, landscape.noise))
-        signal, power = rule.ideal_moments(distance, curvature, landscape.noise)
+            return np.asarray(oracle.ideal_rate(distance, curvature, landscape.noise))
+        signal, power = oracle.ideal_moments(distance, curvature, landscape.noise)
         sums = (np.sum(part, axis=1, keepdims=True) for part in (signal, power, curvature * power))
-        return np.asarray(rule.ideal_global_rate(*sums))
+        return np.asarray(oracle.ideal_global_rate(*sums))
 
     def accept(self, accepted: Booleans) -> None:
         """Nothing to learn."""

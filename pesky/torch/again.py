@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-__all__ = ["RandomState", "moved", "random_state", "same_randomness", "untouched_buffers"]
+__all__ = [
+    "RandomState",
+    "moved",
+    "noted_buffers",
+    "put_back",
+    "random_state",
+    "same_randomness",
+    "untouched_buffers",
+]
 
 RandomState = tuple[Tensor, list[Tensor]]
 
@@ -38,8 +46,8 @@ def same_randomness(state: RandomState | None) -> Iterator[None]:
 
 
 @contextmanager
-def untouched_buffers() -> Iterator[None]:
-    """Put back the buffers (batch norm's averages) of every module that is called meanwhile."""
+def noted_buffers() -> Iterator[dict[Tensor, Tensor]]:
+    """Note the buffers (batch norm's averages) of every module called meanwhile, as they were."""
     before: dict[Tensor, Tensor] = {}
 
     def note(module: torch.nn.Module, inputs: Any) -> None:
@@ -49,12 +57,26 @@ def untouched_buffers() -> Iterator[None]:
 
     handle = register_module_forward_pre_hook(note)
     try:
-        yield
+        yield before
     finally:
         handle.remove()
-        with torch.no_grad():
-            for buffer, value in before.items():
-                buffer.copy_(value)
+
+
+@torch.no_grad()
+def put_back(buffers: dict[Tensor, Tensor]) -> None:
+    """Give buffers the values that were noted."""
+    for buffer, value in buffers.items():
+        buffer.copy_(value)
+
+
+@contextmanager
+def untouched_buffers() -> Iterator[None]:
+    """Put back the buffers of every module that is called meanwhile."""
+    with noted_buffers() as before:
+        try:
+            yield
+        finally:
+            put_back(before)
 
 
 @contextmanager

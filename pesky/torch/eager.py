@@ -41,6 +41,28 @@ class EagerBatch:
                 average.copy_(value)
             part.theta.copy_(_wide(part.theta) - float(part.group["lr"]) * rate * gradient)
 
+    def learn(self) -> list[float]:
+        """Take a sample into all averages; return each part's sum of h."""
+        totals = []
+        for part, (gradient, curvature) in zip(self.parts, self._samples, strict=True):
+            averages = [part.state[name] for name in ELEMENT_AVERAGES]
+            _, *values = update_of(part, gradient, curvature, *averages)
+            for average, value in zip(averages, values, strict=True):
+                average.copy_(value)
+            totals.append(part.state["mean_curvature"].sum())
+        return torch.stack(totals).tolist()
+
+    def direct(self, floors: Sequence[float]) -> tuple[list[Tensor], float]:
+        """Return directions, with these lower bounds on h, and the sum of gradient times direction."""
+        directions, slopes = [], []
+        for part, (gradient, _), floor in zip(self.parts, self._samples, floors, strict=True):
+            g, v, h, _ = (part.state[name] for name in ELEMENT_AVERAGES)
+            ratio = rule.noise_ratio(g * g, v)
+            trusted = rule.at_least(h, h.new_tensor(floor))
+            directions.append(rule.learning_rate(ratio, trusted) * gradient)
+            slopes.append((directions[-1] * gradient).sum())
+        return directions, float(torch.stack(slopes).double().sum())
+
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
         sums = []

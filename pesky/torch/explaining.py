@@ -40,6 +40,7 @@ class Explanation:
     skipped: dict[str, int]  # by reason
     curvature_sources: dict[str, int]  # backward passes by where their curvature came from
     parameters: list[ParameterReport]
+    collective: dict[str, Any] | None = None  # what the robust dialect's parameters have in common
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain lists, dicts and numbers."""
@@ -51,12 +52,24 @@ class Explanation:
         sources = ", ".join(f"{name} ({count})" for name, count in self.curvature_sources.items())
         lines = [
             f"{self.steps} steps; skipped: {counts}; curvature from {sources or 'nothing yet'}",
+            *_told(self.collective),
             _line("parameter", "rate", "memory", "signal", "curvature", "why"),
         ]
         for row in self.parameters:
             cells = (_shown(part) for part in (row.rate, row.memory, row.signal, row.curvature))
             lines.append(_line(row.name, *cells, row.why))
         return "\n".join(lines)
+
+
+def _told(collective: dict[str, Any] | None) -> list[str]:
+    if collective is None:
+        return []
+    history = " ".join(f"{length:.2g}" for length in collective["history"][-1::-8][::-1])
+    return [
+        f"scale {collective['scale']:.3g} times caution {collective['caution']:.3g}, so far {history}; "
+        f"steps shortened: {collective['shortened']}; undone: {collective['restored']}; "
+        f"visible: the {'average' if collective['shows_average'] else 'iterate'}"
+    ]
 
 
 def _line(name: str, *cells: str) -> str:
@@ -97,13 +110,16 @@ def explain(optimizer: Any) -> Explanation:
     rows = []
     for name, parameter, group in named_parameters(optimizer):
         state = optimizer.state.get(parameter, {})
-        seen = _seen(group, state, optimizer.init_batches) if state else None
+        seen = _seen(optimizer, group, state) if state else None
         quartiles = (
             {} if seen is None else {key: _quartiles(value) for key, value in seen._asdict().items()}
         )
         why = _why(optimizer, state, seen)
         rows.append(ParameterReport(name, tuple(parameter.shape), why, **quartiles))
-    return Explanation(counters["steps"], dict(counters["skipped"]), dict(counters["sources"]), rows)
+    told = optimizer.collective.as_dict() if optimizer.collective.scale > 0 else None
+    return Explanation(
+        counters["steps"], dict(counters["skipped"]), dict(counters["sources"]), rows, told
+    )
 
 
 @torch.no_grad()
@@ -112,15 +128,18 @@ def mean_rates(optimizer: Any) -> dict[str, float]:
     rates = {}
     for name, parameter, group in named_parameters(optimizer):
         state = optimizer.state.get(parameter, {})
-        seen = _seen(group, state, optimizer.init_batches) if state else None
+        seen = _seen(optimizer, group, state) if state else None
         rates[name] = 0.0 if seen is None else float(seen.rate.double().mean())
     return rates
 
 
-def _seen(group: dict[str, Any], state: dict[str, Any], init_batches: int) -> _Seen | None:
+def _seen(optimizer: Any, group: dict[str, Any], state: dict[str, Any]) -> _Seen | None:
+    init_batches = optimizer.init_batches
     if paper.is_collecting(state, init_batches):
         return None
-    lr = float(group["lr"])
+    is_robust = optimizer.counters["dialect"] == "robust"
+    collective = optimizer.collective
+    lr = float(group["lr"]) * (collective.caution * collective.scale if is_robust else 1.0)
     g, h = state["mean_gradient"], state["mean_curvature"]
     if group["granularity"] != "element":
         shared = group["shared"] if group["granularity"] == "global" else state
@@ -138,7 +157,10 @@ def _seen(group: dict[str, Any], state: dict[str, Any], init_batches: int) -> _S
             return None
         g, v, h, tau = g[begun], v[begun], h[begun], tau[begun]
     signal = rule.noise_ratio(g * g, v)
-    rate = lr * rule.learning_rate(signal, rule.at_least(h, group["curvature_floor"]))
+    trusted = rule.at_least(h, group["curvature_floor"])
+    if is_robust:
+        trusted = rule.at_least(trusted, h.mean())
+    rate = lr * rule.learning_rate(signal, trusted)
     return _Seen(rate.flatten(), tau.flatten(), signal.flatten(), h.flatten())
 
 
@@ -161,7 +183,8 @@ def _why(optimizer: Any, state: dict[str, Any], seen: _Seen | None) -> str:
         return "no curvature: the rate is zero"
     if _quartiles(seen.signal)[1] < _LITTLE_SIGNAL:
         # The factor C on v wears off as the memory grows: after k steps C / k is left of it.
-        slow = not isinstance(state["initial"], Tensor)
+        is_paper = optimizer.counters["dialect"] != "robust"
+        slow = is_paper and not isinstance(state["initial"], Tensor)
         if slow and state["moves"] < 2 * optimizer.slow_start_factor():
             return "held down by slow start"
         return "held down by noise"

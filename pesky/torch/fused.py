@@ -58,6 +58,18 @@ class FusedBatch:
         """Take a sample into the averages and step, each entry with a rate of its own."""
         self._run(kernels.update_chunks)
 
+    def learn(self) -> list[float]:
+        """Take a sample into all averages; return each part's sum of h."""
+        totals = self._sums(kernels.learn_chunks, 1)
+        return np.add.reduceat(totals[:, 0], self._starts()).tolist()  # type: ignore[no-any-return]
+
+    def direct(self, floors: Sequence[float]) -> tuple[list[Tensor], float]:
+        """Return directions, with these lower bounds on h, and the sum of gradient times direction."""
+        directions = [torch.empty_like(part.theta) for part in self.parts]
+        self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in directions]
+        self._settings[:, kernels.FLOOR] = floors
+        return directions, float(self._sums(kernels.direct_chunks, 1).sum())
+
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
         self._settings[:, kernels.MEMORY] = memories
@@ -85,11 +97,15 @@ class FusedBatch:
     def _sums_of_parts(self, kernel: Any) -> list[Sums]:
         sums = self._sums(kernel, len(Sums._fields))
         if len(sums) > len(self.parts):
-            starts = np.searchsorted(self._chunks[:, 0], np.arange(len(self.parts)))
+            starts = self._starts()
             totals = np.add.reduceat(sums, starts)
             totals[:, 2] = np.maximum.reduceat(sums[:, 2], starts)
             sums = totals
         return [Sums(*row) for row in sums.tolist()]
+
+    def _starts(self) -> NDArray[np.int64]:
+        """Return each part's first chunk."""
+        return np.searchsorted(self._chunks[:, 0], np.arange(len(self.parts)))
 
 
 def _addresses(part: Part) -> tuple[int, ...]:
@@ -104,6 +120,7 @@ def _addresses(part: Part) -> tuple[int, ...]:
         state["mean_curvature"].data_ptr(),
         memory.data_ptr() if isinstance(memory, Tensor) else 0,
         part.theta.numel(),
+        0,  # the direction comes with the pass that needs it
     )
 
 

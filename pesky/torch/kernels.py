@@ -22,6 +22,8 @@ __all__ = [
     "conclude",
     "cut",
     "descend_chunks",
+    "direct_chunks",
+    "learn_chunks",
     "observe_chunks",
     "sum_chunks",
     "update_chunks",
@@ -29,6 +31,7 @@ __all__ = [
 
 # Columns of `table`: addresses, and the number of entries. A curvature at address 0 is not there.
 THETA, GRADIENT, CURVATURE, MEAN_GRADIENT, MEAN_SQUARE, MEAN_CURVATURE, MEMORIES, SIZE = range(8)
+DIRECTION = 8
 # Columns of `settings`. What comes in is multiplied by the two factors: 1 / scale under AMP.
 GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, MEMORY, RATE = range(7)
 
@@ -152,6 +155,61 @@ def update_chunks(table: Any, settings: Any, chunks: Any) -> None:
             _update(theta, gradients, curvatures, g, v, h, tau, pull, bend, decay, lr, floor)
         else:
             _update_stale(theta, gradients, g, v, h, tau, pull, decay, lr, floor)
+    restore_mode(mode)
+
+
+@kernel
+def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
+    """Take tensors into all averages, each entry with its own memory; write each chunk's sum of h."""
+    mode = flush_subnormals()
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        theta = _piece(table, THETA, row, first, last, settings)
+        gradients = _piece(table, GRADIENT, row, first, last, settings)
+        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
+        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
+        h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
+        tau = _piece(table, MEMORIES, row, first, last, settings)
+        decay = settings[row, DECAY]
+        total = decay - decay
+        if table[row, CURVATURE] != 0:
+            curvatures = _piece(table, CURVATURE, row, first, last, settings)
+            for i in range(theta.size):
+                gradient, curvature = gradients[i] + decay * theta[i], abs(curvatures[i]) + decay
+                _, g[i], v[i], h[i], tau[i] = rule.element_update(
+                    gradient, curvature, g[i], v[i], h[i], tau[i]
+                )
+                total += h[i]
+        else:
+            for i in range(theta.size):
+                _, g[i], v[i], _, tau[i] = rule.element_update(
+                    gradients[i] + decay * theta[i], h[i], g[i], v[i], h[i], tau[i]
+                )
+                total += h[i]
+        sums[k, 0] = total
+    restore_mode(mode)
+
+
+@kernel
+def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
+    """Write the direction p = g^2/(h v) gradient of tensors, and each chunk's sum of gradient p."""
+    mode = flush_subnormals()
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        theta = _piece(table, THETA, row, first, last, settings)
+        gradients = _piece(table, GRADIENT, row, first, last, settings)
+        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
+        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
+        h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
+        direction = _piece(table, DIRECTION, row, first, last, settings)
+        decay, floor = settings[row, DECAY], settings[row, FLOOR]
+        slope = decay - decay
+        for i in range(theta.size):
+            gradient = gradients[i] + decay * theta[i]
+            ratio = rule.noise_ratio(g[i] * g[i], v[i])
+            direction[i] = rule.learning_rate(ratio, rule.at_least(h[i], floor)) * gradient
+            slope += gradient * direction[i]
+        sums[k, 0] = slope
     restore_mode(mode)
 
 

@@ -17,7 +17,7 @@ from pesky.torch.pending import Pending
 from pesky.torch.sources import finite_difference
 from pesky.torch.watching import Watcher, untapped
 
-__all__ = ["MeasuringOptimizer"]
+__all__ = ["MeasuringOptimizer", "check_loss", "scale_of"]
 
 
 class MeasuringOptimizer(Optimizer):
@@ -42,7 +42,7 @@ class MeasuringOptimizer(Optimizer):
         state = random_state()
         with torch.enable_grad():
             loss = closure()
-        _check_loss(loss)
+        check_loss(loss)
         self._backward(loss, closure, state)
         self.step()
         return loss.detach()
@@ -55,11 +55,8 @@ class MeasuringOptimizer(Optimizer):
         With a `scaler` the gradient is that of `scaler.scale(loss)`; give the loss itself. `again`
         computes the loss once more, for sources of curvature that need it.
         """
-        _check_loss(loss)
-        scale = (
-            None if scaler is None or not scaler.is_enabled() else float(scaler.scale(torch.ones(())))
-        )
-        self._backward(loss, again, None, scale)
+        check_loss(loss)
+        self._backward(loss, again, None, scale_of(scaler))
 
     def watch(self, module: torch.nn.Module, *, scaler: Any = None) -> RemovableHandle:
         """Measure curvature inside every `loss.backward()`, for a loss that this module computes.
@@ -139,7 +136,15 @@ class MeasuringOptimizer(Optimizer):
             self._pending.add(values, factor)
 
 
-def _check_loss(loss: object) -> None:
+def scale_of(scaler: Any) -> float | None:
+    """Return what a GradScaler multiplies losses with, if there is one and it does."""
+    if scaler is None or not scaler.is_enabled():
+        return None
+    return float(scaler.scale(torch.ones(())))
+
+
+def check_loss(loss: object) -> None:
+    """Refuse what has no gradient."""
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
         shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
         raise InputError(

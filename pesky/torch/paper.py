@@ -18,7 +18,16 @@ from pesky.torch.fused import FusedBatch, is_fusible
 from pesky.torch.parts import Batch, Part, Sums, statistics_type
 from pesky.torch.rows import RowsBatch
 
-__all__ = ["batches_of", "begin", "begin_shared", "is_collecting", "step"]
+__all__ = [
+    "batches_of",
+    "begin",
+    "begin_shared",
+    "collect",
+    "count",
+    "is_collecting",
+    "shared_rates",
+    "step",
+]
 
 State = dict[str, Any]
 
@@ -75,41 +84,47 @@ def step(batches: Sequence[Batch | RowsBatch], init_batches: int, slow_start: fl
         if isinstance(batch, RowsBatch):
             batch.advance(init_batches, slow_start)
         elif is_collecting(batch.parts[0].state, init_batches):
-            _collect(batch, init_batches, slow_start)
+            collect(batch, init_batches, slow_start, rule.START_MEMORY)
         elif batch.parts[0].group["granularity"] == "element":
             batch.update()
-            _count(batch)
+            count(batch)
         else:
             sharing.append(batch)
-            _count(batch)
-    _step_together(sharing)
+            count(batch)
+    for batch, rates in zip(sharing, shared_rates(sharing), strict=True):
+        batch.descend(rates)
 
 
-def _count(batch: Batch) -> None:
+def count(batch: Batch) -> None:
+    """Note a move of every part."""
     for part in batch.parts:
         part.state["moves"] += 1
 
 
-def _collect(batch: Batch, init_batches: int, slow_start: float) -> None:
+def collect(batch: Batch, init_batches: int, slow_start: float, memory: float) -> None:
+    """Take one of the initial batches into the averages; after the last of them, set the memory."""
     counts = [part.state["initial"] + 1 for part in batch.parts]
     sums = batch.observe(counts)
-    for part, count, (_, square, _) in zip(batch.parts, counts, sums, strict=True):
+    for part, seen, (_, square, _) in zip(batch.parts, counts, sums, strict=True):
         state = part.state
-        state["initial"] = count
+        state["initial"] = seen
         if "power" in state:
-            state["power"] = rule.average(state["power"], square, count)
-        if count == init_batches:
-            _end_collecting(part, slow_start)
+            state["power"] = rule.average(state["power"], square, seen)
+        if seen == init_batches:
+            _end_collecting(part, slow_start, memory)
 
 
-def _end_collecting(part: Part, slow_start: float) -> None:
+def _end_collecting(part: Part, slow_start: float, memory: float) -> None:
     """Overestimate, so that the first steps are small."""
     state = part.state
     state["mean_curvature"] *= slow_start
     if part.group["granularity"] == "element":
         state["mean_square"] *= slow_start
+        state["memory"].fill_(memory)
         return
     state["power"] *= slow_start
+    owner = _owner(part)
+    owner["memory"] = max(owner["memory"], memory)  # those that come later find a longer one
     if part.group["granularity"] == "global":
         part.group["shared"]["power"] += state["power"]  # those that come later join the others
 
@@ -120,7 +135,8 @@ def _owner(part: Part) -> State:
     return shared
 
 
-def _step_together(batches: Sequence[Batch]) -> None:
+def shared_rates(batches: Sequence[Batch]) -> list[list[float]]:
+    """Take a sample into the averages of tensors that share rates; return each one's rate."""
     members: dict[int, list[tuple[Part, Sums]]] = {}
     for batch in batches:
         sums = batch.average([_owner(part)["memory"] for part in batch.parts])
@@ -128,8 +144,7 @@ def _step_together(batches: Sequence[Batch]) -> None:
             members.setdefault(id(_owner(part)), []).append((part, of_part))
     for sharing in members.values():
         _conclude(sharing)
-    for batch in batches:
-        batch.descend([_owner(part)["rate"] for part in batch.parts])
+    return [[_owner(part)["rate"] for part in batch.parts] for batch in batches]
 
 
 def _conclude(sharing: Sequence[tuple[Part, Sums]]) -> None:

@@ -56,6 +56,12 @@ class Batch(Protocol):
     def update(self) -> None:
         """Take a sample into the averages and step, each entry with a rate of its own."""
 
+    def learn(self) -> list[float]:
+        """Take a sample into all averages; return each part's sum of h."""
+
+    def direct(self, floors: Sequence[float]) -> tuple[list[Tensor], float]:
+        """Return directions, with these lower bounds on h, and the sum of gradient times direction."""
+
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pesky.torch.evaluating import Evaluation
 from pesky.torch.sources import Values
 
 __all__ = ["Pending"]
@@ -22,6 +23,7 @@ class Pending:
         self.loss = 0.0  # of all such passes
         self.loss_scale: float | None = None  # by which losses probably were multiplied under AMP
         self.passes = 0
+        self.evaluations: list[Evaluation] = []  # for the robust dialect
 
     def add(self, values: Values, factor: float = 1.0) -> None:
         """Take in the curvature of one backward pass."""

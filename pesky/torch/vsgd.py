@@ -3,26 +3,36 @@
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Literal
+from math import isfinite
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from pesky import rule
 from pesky.errors import InputError, check_count, check_number
-from pesky.torch import paper
+from pesky.torch import paper, robust
+from pesky.torch.collective import Collective
 from pesky.torch.distributed import average_curvature, process_group
+from pesky.torch.evaluating import Evaluation, first_pass, given_again
 from pesky.torch.explaining import Explanation, explain, mean_rates
 from pesky.torch.loss_scale import unscaling
-from pesky.torch.measured import MeasuringOptimizer
+from pesky.torch.measured import MeasuringOptimizer, check_loss, scale_of
 from pesky.torch.measuring import Choice, Measuring
 from pesky.torch.parts import Part
 from pesky.torch.pending import Pending
+from pesky.torch.places import Places
 from pesky.torch.settings import Granularity, check_choice, check_group, check_parameters
 from pesky.torch.stepping import part_of, polyak_curvature, unusable
 
 __all__ = ["VSGD"]
 
+Dialect: TypeAlias = Literal["paper", "robust"]
+
+_NO_AGAIN = (
+    "dialect='robust' began with losses that can be evaluated again: go on with "
+    "optimizer.minimize(closure) or optimizer.backward(loss, again=closure)"
+)
 _NO_CURVATURE = (
     "step() found gradients but no curvature. Three ways to get it: "
     "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
@@ -40,6 +50,9 @@ class VSGD(MeasuringOptimizer):
     measured in one of `curvature_every` steps, by bbprop or another source; `curvature_floor` is its
     lower bound. The first `init_batches` steps collect averages without moving; then v and h are
     overestimated by `slow_start` (where None, by a tenth of the number of parameters).
+    `dialect` "robust" sets the length of the step, too, by evaluating each loss again at its end, and
+    shows the average of the parameters where that is better; see docs/theory.md. It needs `minimize`,
+    or `backward(loss, again=closure)`, which leaves out the average; without either, it is "paper".
     `process_group` is where data-parallel gradients are averaged: None for all processes there
     are, False for none.
 
@@ -61,7 +74,7 @@ class VSGD(MeasuringOptimizer):
         lr: float | Tensor = 1.0,
         *,
         granularity: Granularity = "element",
-        dialect: Literal["paper"] = "paper",
+        dialect: Dialect = "paper",
         weight_decay: float = 0.0,
         curvature_floor: float | None = None,
         curvature: Choice = "bbprop",
@@ -71,7 +84,7 @@ class VSGD(MeasuringOptimizer):
         process_group: Any = None,
     ) -> None:
         """Check the settings; nothing is measured yet."""
-        check_choice("dialect", dialect, ("paper",))
+        check_choice("dialect", dialect, get_args(Dialect))
         self.dialect = dialect
         self.curvature_every = check_count("curvature_every", curvature_every)
         self.init_batches = check_count("init_batches", init_batches)
@@ -80,14 +93,15 @@ class VSGD(MeasuringOptimizer):
         self.slow_start = slow_start
         self.process_group = process_group
         self._measuring = Measuring(curvature)
-        self._prepare()
         self.counters: dict[str, Any] = {
             "steps": 0,  # those skipped apart
             "moves": 0,  # steps in which nothing had to be collected
             "collecting": True,  # whether something has initial batches to see
             "skipped": {},  # by reason
             "sources": {},  # of curvature, by name
+            "dialect": "paper" if dialect == "paper" else None,  # None: not settled
         }
+        self.collective = Collective()
         defaults = {
             "lr": lr,
             "granularity": granularity,
@@ -95,11 +109,57 @@ class VSGD(MeasuringOptimizer):
             "curvature_floor": curvature_floor,
         }
         super().__init__(params, defaults)
+        self._prepare()
 
     def _prepare(self) -> None:
         """Set up what lives between two steps only."""
         self._pending = Pending()
+        self._places = Places(self.state, self.collective)
+        self._inside = False  # of minimize, which swaps parameters itself
         self._said_unreached = False
+
+    def minimize(self, closure: Callable[[], Tensor]) -> Tensor:
+        """Do a whole step on the loss that `closure` computes; return that loss.
+
+        The closure computes: it needs no zero_grad and no backward. It may be called several times;
+        random numbers and buffers such as batch norm's are the same as if it was called once. In the
+        robust dialect the parameters are afterwards the better of iterate and average.
+        """
+        if not self._is_robust(can_repeat=True):
+            return super().minimize(closure)
+        self.zero_grad()
+        self._places.enter()
+        self._inside = True
+        try:
+            loss, state, buffers = first_pass(closure)
+            check_loss(loss)
+            evaluation = Evaluation(closure, loss, state, buffers)
+            self.collective.has_statistics |= evaluation.has_statistics
+            self._backward(loss, closure, state)
+            self._pending.evaluations = [evaluation]
+            self.step()
+        finally:
+            self._inside = False
+            self._places.show()
+        return loss.detach()
+
+    def backward(
+        self, loss: Tensor, *, again: Callable[[], Tensor] | None = None, scaler: Any = None
+    ) -> None:
+        """Measure the curvature of the loss, then do `loss.backward()`.
+
+        With a `scaler` the gradient is that of `scaler.scale(loss)`; give the loss itself. `again`
+        computes the loss once more: for sources of curvature that need it, and for the robust dialect.
+        """
+        check_loss(loss)
+        robust_now = self._is_robust(can_repeat=again is not None)
+        if robust_now and again is None:
+            raise InputError(_NO_AGAIN)
+        if robust_now and scale_of(scaler) is not None:
+            raise robust.refusal("a GradScaler")
+        super().backward(loss, again=again, scaler=scaler)
+        if robust_now and again is not None:
+            self._pending.evaluations.append(given_again(again, loss))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -126,6 +186,23 @@ class VSGD(MeasuringOptimizer):
         """Whether this step needs curvature."""
         return bool(self.counters["collecting"] or self.counters["moves"] % self.curvature_every == 0)
 
+    def _is_robust(self, can_repeat: bool) -> bool:
+        """Whether steps are the robust dialect's, which the first backward pass decides."""
+        if self.counters["dialect"] is None:
+            if not can_repeat:
+                warnings.warn(
+                    "dialect='robust' evaluates each loss again: use optimizer.minimize(closure) or "
+                    "optimizer.backward(loss, again=closure); without, this is dialect='paper'",
+                    stacklevel=4,
+                )
+            self.counters["dialect"] = "robust" if can_repeat else "paper"
+        return bool(self.counters["dialect"] == "robust")
+
+    def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
+        if not self._measuring_now:
+            self._is_robust(can_repeat=False)
+        super()._watched_backward(loss, upstream, scaler)
+
     # --- The step ----------------------------------------------------------------------------------
 
     def _step(self) -> None:
@@ -133,6 +210,9 @@ class VSGD(MeasuringOptimizer):
         if not parts:
             return
         pending, due = self._pending, self._is_due()
+        is_robust = self.counters["dialect"] == "robust"
+        if is_robust and not self._begin_robust(parts):
+            return
         if due and pending.passes == 0:
             raise InputError(_NO_CURVATURE)
         factors = unscaling(self, pending)
@@ -150,6 +230,25 @@ class VSGD(MeasuringOptimizer):
         if due and not pending.unmeasured:
             self._say_if_unreached(parts)
         self._advance(parts)
+        if is_robust and not self._inside:
+            self._places.stay()
+
+    def _begin_robust(self, parts: list[Part]) -> bool:
+        """Go to the iterate; False: the loss is not finite, and the step before it is undone."""
+        robust.check(parts, self)
+        evaluations = self._pending.evaluations
+        if not evaluations:
+            raise InputError(_NO_AGAIN)
+        if not self._inside:
+            self._places.enter(visible_is_iterate=True)
+        if all(isfinite(one.loss) for one in evaluations):
+            return True
+        for one in evaluations:
+            one.forget_buffers()
+        self._places.undo()
+        self._places.stay()
+        self._skip("loss not finite")
+        return False
 
     def _parts(self) -> list[Part]:
         return [
@@ -160,7 +259,8 @@ class VSGD(MeasuringOptimizer):
         ]
 
     def _advance(self, parts: list[Part]) -> None:
-        slow_start = self.slow_start_factor()
+        is_paper = self.counters["dialect"] != "robust"
+        slow_start = self.slow_start_factor() if is_paper else 1.0
         # What has initial batches to see waits for one with curvature.
         new = [part for part in parts if paper.is_collecting(part.state, self.init_batches)]
         ready = [part for part in parts if part.curvature is not None or part not in new]
@@ -169,7 +269,11 @@ class VSGD(MeasuringOptimizer):
         if reason is not None:
             self._skip(reason)
             return
-        paper.step(batches, self.init_batches, slow_start)
+        if is_paper:
+            paper.step(batches, self.init_batches, slow_start)
+        else:
+            losses = robust.Losses(self._pending.evaluations, self.param_groups)
+            robust.step(batches, self.init_batches, losses, self.collective, self._places)
         self.counters["steps"] += 1
         self.counters["moves"] += not new
         still = [part for part in new if paper.is_collecting(part.state, self.init_batches)]
@@ -217,7 +321,11 @@ class VSGD(MeasuringOptimizer):
         state = super().state_dict()
         for group in state["param_groups"]:
             group["shared"] = dict(group["shared"])  # ours changes with every step
-        return {**state, "counters": deepcopy(self.counters)}
+        return {
+            **state,
+            "counters": deepcopy(self.counters),
+            "collective": self.collective.as_dict(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from where `state_dict` was called."""
@@ -230,13 +338,15 @@ class VSGD(MeasuringOptimizer):
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
         if "counters" in state_dict:
-            self.counters = deepcopy(state_dict["counters"])
+            self.counters = {"dialect": "paper", **deepcopy(state_dict["counters"])}
+        if "collective" in state_dict:
+            self.collective = Collective.from_dict(state_dict["collective"])
         self._prepare()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles consist of; `watch` is not copied."""
         names = ("dialect", "curvature_every", "init_batches", "slow_start", "process_group")
-        own = {name: getattr(self, name) for name in (*names, "counters", "_measuring")}
+        own = {name: getattr(self, name) for name in (*names, "counters", "collective", "_measuring")}
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature.node import Edge, UnsupportedGraph
+from pesky.torch.curvature.node import Edge, UnsupportedGraph, in_full
 from pesky.torch.curvature.walk import Mode, Walk
 
 __all__ = ["Curvature", "UnsupportedGraph", "bbprop", "curvature_of"]
@@ -69,7 +69,7 @@ def curvature_of(
         raise InputError(f"mode must be 'gauss-newton' or 'full', not {mode!r}")
     generator = torch.Generator(loss.device).manual_seed(_seed(loss))
     walk = Walk(mode, strict, generator)
-    slope = torch.ones_like(loss) if upstream is None else upstream.detach()
+    slope = in_full(torch.ones_like(loss) if upstream is None else upstream.detach())
     with torch.no_grad():
         walk.run(Edge(loss.grad_fn, loss.output_nr), slope, params)
     return Curvature(walk.values, walk.curved, frozenset(walk.probed))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Edge", "Node", "Tensors", "UnsupportedGraph", "add", "signed"]
+__all__ = ["Edge", "Node", "Tensors", "UnsupportedGraph", "add", "in_full", "signed"]
 
 Tensors = Sequence[Tensor | None]  # one for each output of a node, or for each of its inputs
 
@@ -54,7 +54,7 @@ class Node:
     def saved(self, name: str) -> Any:
         """Return what the forward pass kept under this name; half precision becomes float32."""
         value = getattr(self.function, f"_saved_{name}")
-        return value.float() if isinstance(value, Tensor) and value.dtype in _HALF else value
+        return in_full(value) if isinstance(value, Tensor) else value
 
     def saved_dimension(self) -> int:
         """Return the dimension along which the operation went."""
@@ -88,7 +88,7 @@ class Node:
             found = self.function(*outputs)
         inputs = [found] if isinstance(found, Tensor) or found is None else list(found)
         inputs += [None] * (len(self.edges) - len(inputs))
-        inputs = [one.float() if one is not None and one.dtype in _HALF else one for one in inputs]
+        inputs = [None if one is None else in_full(one) for one in inputs]
         if scale is not None:
             inputs = [None if one is None else one * scale for one in inputs]
         return inputs
@@ -111,10 +111,16 @@ class Node:
             if edge is None or one is None:
                 result.append(None)
                 continue
+            one = in_full(one)
             metadata = edge.function._input_metadata
             shape = torch.Size(metadata[edge.output].shape) if len(metadata) > edge.output else one.shape
             result.append(one if one.shape == shape else one.sum_to_size(shape))
         return result
+
+
+def in_full(tensor: Tensor) -> Tensor:
+    """Return half precision as float32: squares would be lost in it."""
+    return tensor.float() if tensor.dtype in _HALF else tensor
 
 
 def add(one: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -219,6 +219,19 @@ def test_half_precision_does_not_underflow() -> None:
         assert (one.sum() / other.sum() - 1).abs() < 0.05
 
 
+@pytest.mark.parametrize("loss_of", [F.mse_loss, F.cross_entropy, F.huber_loss])
+def test_models_in_half_precision_have_curvature_in_float32(loss_of) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 5))
+    x, y = torch.randn(16, 20), torch.rand(16, 5)
+    exact = bbprop(loss_of(model(x), y), list(model.parameters()))
+    half = model.to(torch.bfloat16)
+    found = bbprop(loss_of(half(x.bfloat16()), y.bfloat16()), list(half.parameters()))
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == torch.float32
+        assert (one.sum() / other.sum() - 1).abs() < 0.1
+
+
 def test_random_numbers_of_the_user_are_left_alone() -> None:
     x = torch.randn(1, 1, 3, 3, requires_grad=True)
     loss = F.interpolate(x, scale_factor=2, mode="bicubic").square().mean()
