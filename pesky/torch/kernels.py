@@ -53,6 +53,20 @@ def _piece(table: Any, column: int, row: int, first: int, last: int, settings: A
     return carray(_pointer(address), last - first, settings.dtype)
 
 
+@compiled
+def _pieces(
+    table: Any, row: int, first: int, last: int, settings: Any
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Entries first to last of theta, its gradient, and g, v and h."""
+    return (
+        _piece(table, THETA, row, first, last, settings),
+        _piece(table, GRADIENT, row, first, last, settings),
+        _piece(table, MEAN_GRADIENT, row, first, last, settings),
+        _piece(table, MEAN_SQUARE, row, first, last, settings),
+        _piece(table, MEAN_CURVATURE, row, first, last, settings),
+    )
+
+
 @kernel
 def cut(sizes: Any) -> Any:
     """Return the chunks of tensors of these sizes, in order."""
@@ -141,11 +155,7 @@ def update_chunks(table: Any, settings: Any, chunks: Any) -> None:
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        theta = _piece(table, THETA, row, first, last, settings)
-        gradients = _piece(table, GRADIENT, row, first, last, settings)
-        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
-        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
-        h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
+        theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
         tau = _piece(table, MEMORIES, row, first, last, settings)
         pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
         lr, floor = settings[row, LR], settings[row, FLOOR]
@@ -164,11 +174,7 @@ def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        theta = _piece(table, THETA, row, first, last, settings)
-        gradients = _piece(table, GRADIENT, row, first, last, settings)
-        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
-        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
-        h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
+        theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
         tau = _piece(table, MEMORIES, row, first, last, settings)
         decay = settings[row, DECAY]
         total = decay - decay
@@ -196,11 +202,7 @@ def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        theta = _piece(table, THETA, row, first, last, settings)
-        gradients = _piece(table, GRADIENT, row, first, last, settings)
-        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
-        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
-        h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
+        theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
         direction = _piece(table, DIRECTION, row, first, last, settings)
         decay, floor = settings[row, DECAY], settings[row, FLOOR]
         slope = decay - decay

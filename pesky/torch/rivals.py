@@ -4,6 +4,7 @@ All three take `weight_decay` as L2. Their constants must be tuned: the paper se
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 
 from pesky import rule
 from pesky.errors import InputError, check_number
+from pesky.torch.closures import loss_of
 from pesky.torch.settings import check_choice, check_parameters
 
 __all__ = ["SMD", "Almeida", "Amari"]
@@ -33,24 +35,33 @@ class _Rival(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step; the closure, if given, computes the loss and runs backward."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    gradient = parameter.grad + group["weight_decay"] * parameter
-                    self._move(parameter, gradient, group, self.state[parameter])
+            self._step_group(group)
         return loss
 
+    @abstractmethod
+    def _step_group(self, group: dict[str, Any]) -> None:
+        """Move the parameters of a group."""
+
+
+class _OneByOne(_Rival):
+    """A rival whose parameters do not know of each other."""
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                gradient = parameter.grad + group["weight_decay"] * parameter
+                self._move(parameter, gradient, group, self.state[parameter])
+
+    @abstractmethod
     def _move(
         self, parameter: Tensor, gradient: Tensor, group: dict[str, Any], state: dict[str, Any]
     ) -> None:
-        raise NotImplementedError
+        """Move one parameter."""
 
 
-class Amari(_Rival):
+class Amari(_OneByOne):
     """A rate lr / v for each parameter, v a running average of its squared gradient, from 1 on.
 
     Amari's natural gradient with a diagonal Fisher matrix; `tau` is the memory of v.
@@ -67,7 +78,7 @@ class Amari(_Rival):
         parameter -= _rates(group["lr"], v) * gradient
 
 
-class Almeida(_Rival):
+class Almeida(_OneByOne):
     """A rate for each parameter from its last gradient.
 
     `reading` says which of three published forms is meant, g(t) being a gradient, v a running average of
@@ -109,12 +120,13 @@ class Almeida(_Rival):
         parameter -= state["rate"] * gradient
 
 
-class SMD(Optimizer):
+class SMD(_Rival):
     """Stochastic meta-descent (Schraudolph, 1999): one rate, multiplied by exp(-mu gradient . trace).
 
-    The trace follows how the parameters depend on the rate's past and forgets with time constant tau. It
-    needs an exact product with the Hessian: call `optimizer.backward(loss)` in place of
-    `loss.backward()`, or `optimizer.minimize(closure)` for a whole step.
+    A group's rate, `lr`, is what is adapted. The trace follows how the parameters depend on the rate's
+    past and forgets with time constant tau. It needs an exact product with the Hessian: call
+    `optimizer.backward(loss)` in place of `loss.backward()`, or `optimizer.minimize(closure)` for a
+    whole step; a closure given to `step` calls `optimizer.backward` too.
     """
 
     def __init__(
@@ -123,11 +135,6 @@ class SMD(Optimizer):
         """Check the settings."""
         settings = _checked(lr=lr, tau=tau, weight_decay=weight_decay)
         super().__init__(params, {**settings, "mu": check_number("mu", mu, least=0)})
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters; a group's rate, `lr`, is what is adapted."""
-        super().add_param_group(param_group)
-        check_parameters(self.param_groups[-1]["params"])
 
     def minimize(self, closure: Callable[[], Tensor]) -> Tensor:
         """Do a whole step on the loss that `closure` computes; return that loss."""
@@ -160,17 +167,6 @@ class SMD(Optimizer):
             if product is not None:
                 state = self.state[one]
                 state["product"] = state.get("product", 0) + product
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step; the closure, if given, computes the loss and runs `optimizer.backward`."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            self._step_group(group)
-        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients, and products with them."""

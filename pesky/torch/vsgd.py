@@ -12,6 +12,7 @@ from torch import Tensor
 from pesky import rule
 from pesky.errors import InputError, check_count, check_number
 from pesky.torch import paper, robust
+from pesky.torch.closures import loss_of
 from pesky.torch.collective import Collective
 from pesky.torch.distributed import average_curvature, process_group
 from pesky.torch.evaluating import Evaluation, first_pass, given_again
@@ -164,10 +165,7 @@ class VSGD(MeasuringOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step with the gradients and curvatures that backward passes left."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         try:
             self._step()
         finally:

@@ -100,10 +100,6 @@ class Node:
     def _dtype(self) -> torch.dtype:
         return self.function._input_metadata[0].dtype  # type: ignore[no-any-return]
 
-    def outputs(self) -> int:
-        """Return how many outputs the operation had."""
-        return len(self.function._input_metadata)
-
     def summed(self, inputs: Tensors) -> list[Tensor | None]:
         """Sum what belongs to broadcast inputs to their shapes; drop what nobody needs."""
         result: list[Tensor | None] = []

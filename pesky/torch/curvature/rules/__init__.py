@@ -12,10 +12,8 @@ from pesky.torch.curvature.rules import (
 )
 from pesky.torch.curvature.rules.rule import Rule
 
-__all__ = ["RULES", "Rule"]
+__all__ = ["FAMILIES", "RULES", "Rule"]
 
-RULES: dict[str, Rule] = {
-    name: rule
-    for family in (simple, reductions, softmax, products, normalisation, pooling, attention, recurrent)
-    for name, rule in family.RULES.items()
-}
+FAMILIES = (simple, reductions, softmax, products, normalisation, pooling, attention, recurrent)
+
+RULES: dict[str, Rule] = {name: rule for family in FAMILIES for name, rule in family.RULES.items()}
