@@ -8,7 +8,8 @@ from pesky import rule
 
 __all__ = ["Collective", "Mean"]
 
-MEMORY = 20.0  # steps that scale and caution look back
+MEMORY = 20.0  # steps that scale and caution look back at first
+MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
 GROWTH = 1.1  # of the scale in one step, at most
 SHARE = 0.2  # of all steps so far: the window of the average of the iterates
 HISTORY = 64  # entries
@@ -16,14 +17,14 @@ HISTORY = 64  # entries
 
 @dataclass
 class Mean:
-    """An exponential average over MEMORY numbers; of fewer, their plain average."""
+    """An exponential average over a number of samples; of fewer, their plain average."""
 
     value: float = 0.0
     memory: float = 0.0
 
-    def add(self, sample: float) -> None:
-        """Take in a number."""
-        self.memory = self.memory * (1 - 1 / MEMORY) + 1
+    def add(self, sample: float, longest: float) -> None:
+        """Take in a number; the average is over the last `longest` ones."""
+        self.memory = self.memory * (1 - 1 / longest) + 1
         self.value = rule.average(self.value, sample, self.memory)
 
 
@@ -48,6 +49,11 @@ class Collective:
     since: int = 0  # the last entry of the history
 
     @property
+    def memory(self) -> float:
+        """Of the expectations, in measurements."""
+        return MEMORY + MEMORY_SHARE * self.moves
+
+    @property
     def window(self) -> float:
         """Of the average of the iterates, in steps."""
         return SHARE * self.moves
@@ -69,7 +75,15 @@ class Collective:
     def begin(self, scale: float) -> None:
         """Set the first scale."""
         self.scale = scale
-        self.curvature.add(self.slope.value / scale)
+        self.add_curvature(self.slope.value / scale)
+
+    def add_slope(self, sample: float) -> None:
+        """Take in a g.p."""
+        self.slope.add(sample, self.memory)
+
+    def add_curvature(self, sample: float) -> None:
+        """Take in a p.Hp."""
+        self.curvature.add(sample, self.memory)
 
     def adapt(self) -> None:
         """Set the scale from the averages."""
@@ -92,8 +106,8 @@ class Collective:
         """Set the caution from iterate against average."""
         if not isfinite(lead):
             return
-        self.lead.add(lead)
-        self.lead_square.add(lead * lead)
+        self.lead.add(lead, self.memory)
+        self.lead_square.add(lead * lead, self.memory)
         if self.lead_square.value > 0:
             score = self.lead.value / sqrt(self.lead_square.value)
             self.caution = rule.next_caution(self.caution, score, MEMORY + self.window)

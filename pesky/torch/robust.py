@@ -128,7 +128,7 @@ def _move(direction: Direction, losses: Losses, collective: Collective, places: 
         places.attempt(parameters, direction.values, scale)
         return losses.again()
 
-    collective.slope.add(direction.slope)
+    collective.add_slope(direction.slope)
     if collective.scale == 0:
         _begin(direction.slope, losses.first, loss_after, collective)
     collective.adapt()
@@ -186,5 +186,5 @@ def _measure(
     curvature = rule.measured_curvature(loss - first, slope, scale)
     error = 4 * losses.rounding * (abs(loss) + abs(first))
     if loss - first + scale * slope > error or curvature < collective.curvature.value:
-        collective.curvature.add(curvature)
+        collective.add_curvature(curvature)
     return True
