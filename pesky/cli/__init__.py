@@ -15,6 +15,7 @@ from pesky.cli.quadratic import quadratic_command
 from pesky.cli.race import race_command
 from pesky.cli.report import report_command
 from pesky.cli.reproduction import reproduction_command
+from pesky.cli.torch_table import torch_table_command
 from pesky.cli.train import train_command
 from pesky.errors import InputError
 
@@ -41,6 +42,8 @@ Start here:
     pesky train M0 --method sgd  a rival at the paper's best setting (MNIST)
 
     pesky race digits            vSGD against its tuned rivals; or on a file of yours
+
+    pesky torch-table --quick    VSGD against Adam and others on PyTorch tasks
 
 Every command that computes takes --json (for programs) and --out DIR (where files go).
 """
@@ -70,6 +73,7 @@ app.command("train")(train_command)
 app.command("race")(race_command)
 app.command("report")(report_command)
 app.command("reproduction")(reproduction_command)
+app.command("torch-table")(torch_table_command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.live import Live
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 
+from pesky.cli.progress import live_bar
 from pesky.lab.benchmarks import Benchmark
 from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.runner import Progress, Race
@@ -21,35 +19,22 @@ __all__ = ["live_view", "print_standings"]
 @contextmanager
 def live_view(race: Race) -> Iterator[None]:
     """Show progress, time left and each method's best so far, if somebody can see it."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
-    task = bar.add_task(escape(race.benchmark_name))
     best: dict[str, float] = {}
 
-    def view() -> Table:
-        table = Table.grid()
-        table.add_row(bar)
-        table.add_row("best so far: " + ", ".join(f"{name} {error:.2f}" for name, error in best.items()))
-        return table
+    def line() -> str:
+        return "best so far: " + ", ".join(f"{name} {error:.2f}" for name, error in best.items())
 
-    with Live(view(), console=console, transient=True, refresh_per_second=4) as live:
+    with live_bar(race.benchmark_name, line) as show:
+        if show is None:
+            yield
+            return
 
         def watch(progress: Progress) -> None:
             if progress.last is not None:
                 key, row = progress.last
                 if row.test is not None and row.test < best.get(key.method, float("inf")):
                     best[key.method] = row.test
-            bar.update(task, completed=progress.done, total=progress.total)
-            live.update(view())
+            show(progress.done, progress.total)
 
         race.watch = watch
         yield

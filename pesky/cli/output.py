@@ -18,6 +18,7 @@ __all__ = [
     "OutFolder",
     "print_json",
     "print_methods",
+    "print_table",
     "print_written",
     "ready_folder",
     "write_json",
@@ -83,6 +84,11 @@ def print_methods(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         cells = ("not finite" if row[key] is None else f"{row[key]:.4g}" for key in _HEADINGS)
         table.add_row(row["name"], *cells)
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """Print a table, as wide as it is where it does not go to a terminal."""
     screen = Console()
     if not screen.is_terminal:
         screen.width = _ENDLESS  # names fold at the edge of a terminal; files and pipes have none

@@ -81,7 +81,7 @@ def race_command(
     folder = ready_folder(out) if out is not None else None
 
     from pesky.cli.leaderboard import live_view, print_standings
-    from pesky.lab.race.contest import Interrupted
+    from pesky.lab.completing import Interrupted
     from pesky.lab.race.runner import Race
     from pesky.lab.race.store import Store
     from pesky.lab.race.table import Standing, standings

@@ -20,6 +20,7 @@ __all__ = [
     "GRANULARITIES",
     "L2",
     "METHODS",
+    "ROBUST",
     "SETTINGS",
     "Benchmark",
     "Task",
@@ -85,9 +86,10 @@ GRANULARITIES: dict[str, Literal["element", "block", "global"]] = {
     "vsgd-b": "block",
     "vsgd-g": "global",
 }
+ROBUST = "vsgd-robust"  # which the paper does not have
 # Every method's name in tables, and what is to be set of it.
 SETTINGS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(GRANULARITIES, ()),
+    **dict.fromkeys((*GRANULARITIES, ROBUST), ()),
     "sgd": ("eta0", "gamma"),
     "adagrad": ("eta0",),
     "smd": ("eta0", "mu", "tau"),
@@ -127,6 +129,8 @@ def method_named(
 
     if name in GRANULARITIES:
         return online.VSGD(GRANULARITIES[name], **options)
+    if name == ROBUST:
+        return online.VSGD(**{**options, "dialect": "robust"})
     values = {setting: _number(setting, text) for setting, text in settings.items()}
     if "gamma" in values:
         values["gamma"] /= training_samples

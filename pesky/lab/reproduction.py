@@ -1,9 +1,8 @@
 """The page that puts our numbers beside the paper's: made from a store, never edited."""
 
-from collections.abc import Iterable
-
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
+from pesky.lab.markdown import markdown_table
 from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.store import Store
@@ -16,6 +15,7 @@ _NAMES = {
     "vsgd-l": "vSGD-l",
     "vsgd-b": "vSGD-b",
     "vsgd-g": "vSGD-g",
+    "vsgd-robust": "vSGD robust",
     "sgd": "SGD",
     "adagrad": "AdaGrad",
     "smd": "SMD",
@@ -62,13 +62,6 @@ def reproduction_page(store: Store, command: str) -> str:
 Tables = dict[str, dict[str, Standing]]
 
 
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = ["| " + " | ".join(header) + " |"]
-    lines.append("|" + "---|" * (lines[0].count("|") - 1))
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
 def _errors(tables: Tables, part: Part) -> str:
     rows = []
     for name, standings_of in tables.items():
@@ -77,7 +70,7 @@ def _errors(tables: Tables, part: Part) -> str:
         published = (paper.TRAIN if part == "train" else paper.TEST).get(name)
         if published is not None:
             rows.append(["paper", *(_number(published.get(method)) for method in METHODS)])
-    return _table(["", *(_NAMES[method] for method in METHODS)], rows)
+    return markdown_table(["", *(_NAMES[method] for method in METHODS)], rows)
 
 
 def _cell(cell: Cell | None) -> str:
@@ -98,7 +91,7 @@ def _counts(tables: Tables) -> str:
         [name, *(str(row[method].settings_tried) if method in row else "–" for method in METHODS)]
         for name, row in tables.items()
     ]
-    return "Settings compared:\n\n" + _table(["", *(_NAMES[method] for method in METHODS)], rows)
+    return "Settings compared:\n\n" + markdown_table(["", *(_NAMES[method] for method in METHODS)], rows)
 
 
 def _settings(tables: Tables) -> str:
@@ -110,7 +103,7 @@ def _settings(tables: Tables) -> str:
         if name in paper.BEST_SETTINGS:
             published = paper.BEST_SETTINGS[name]
             rows.append(["paper", *(_settings_text(published.get(method)) for method in rivals)])
-    return _table(["", *(_NAMES[method] for method in rivals)], rows)
+    return markdown_table(["", *(_NAMES[method] for method in rivals)], rows)
 
 
 def _settings_cell(standing: Standing | None) -> str:
@@ -136,7 +129,9 @@ def _costs(tables: Tables) -> str:
                         f"{row.tuning_seconds:.0f}",
                     ]
                 )
-    return _table(["", "method", "settings, two runs each", "samples", "seconds of one core"], rows)
+    return markdown_table(
+        ["", "method", "settings, two runs each", "samples", "seconds of one core"], rows
+    )
 
 
 def _misses(tables: Tables) -> str:

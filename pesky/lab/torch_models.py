@@ -1,13 +1,23 @@
-"""Small models of today, for benchmarks: each with a batch of random data."""
+"""Small models of today; for benchmarks, each with a batch of random data."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["MODELS", "Case", "ResidualBlock"]
+__all__ = [
+    "MODELS",
+    "Case",
+    "CharacterLSTM",
+    "CharacterTransformer",
+    "ResidualBlock",
+    "lenet",
+    "mlp",
+    "resnet",
+]
 
 _BATCH = 64
 
@@ -41,29 +51,53 @@ class ResidualBlock(nn.Module):
         return F.relu(self.inside(x) + self.around(x))
 
 
-class _Characters(nn.Module):
+class CharacterTransformer(nn.Module):
     """A small causal transformer over characters."""
 
     def __init__(self, symbols: int, width: int, layers: int, length: int) -> None:
+        """Lay it out for windows of `length` characters."""
         super().__init__()
         self.embedding = nn.Embedding(symbols, width)
         self.position = nn.Parameter(torch.randn(length, width) * 0.02)
         layer = nn.TransformerEncoderLayer(
             width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
         )
-        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.layers = nn.TransformerEncoder(
+            layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
+        )
         self.head = nn.Linear(width, symbols)
         self.mask: Tensor
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
+        # Not a part of the state: averages of it, as some make of a model, would be no numbers.
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return a row of logits for each character that comes next."""
         hidden = self.layers(self.embedding(x) + self.position, mask=self.mask, is_causal=True)
         logits: Tensor = self.head(hidden)
         return logits.flatten(0, 1)
 
 
-def _lenet() -> Case:
-    model = nn.Sequential(
+class CharacterLSTM(nn.Module):
+    """A recurrent network over characters."""
+
+    def __init__(self, symbols: int, width: int, hidden: int) -> None:
+        """Lay it out; `width` is of the embedding."""
+        super().__init__()
+        self.embedding = nn.Embedding(symbols, width)
+        self.recurrent = nn.LSTM(width, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, symbols)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a row of logits for each character that comes next."""
+        hidden, _ = self.recurrent(self.embedding(x))
+        logits: Tensor = self.head(hidden)
+        return logits.flatten(0, 1)
+
+
+def lenet() -> nn.Sequential:
+    """Two convolutions and two layers, for images of MNIST's size."""
+    return nn.Sequential(
         nn.Conv2d(1, 16, 5),
         nn.ReLU(),
         nn.MaxPool2d(2),
@@ -75,11 +109,11 @@ def _lenet() -> Case:
         nn.ReLU(),
         nn.Linear(128, 10),
     )
-    return Case(model, torch.randn(_BATCH, 1, 28, 28), torch.randint(10, (_BATCH,)))
 
 
-def _resnet() -> Case:
-    model = nn.Sequential(
+def resnet() -> nn.Sequential:
+    """Three blocks with batch norm, for images of CIFAR's size."""
+    return nn.Sequential(
         nn.Conv2d(3, 16, 3, 1, 1),
         ResidualBlock(16, 16, 1),
         ResidualBlock(16, 32, 2),
@@ -88,26 +122,38 @@ def _resnet() -> Case:
         nn.Flatten(),
         nn.Linear(64, 10),
     )
-    return Case(model, torch.randn(_BATCH, 3, 32, 32), torch.randint(10, (_BATCH,)))
 
 
-def _mlp() -> Case:
-    model = nn.Sequential(
-        nn.Linear(784, 500), nn.Tanh(), nn.Linear(500, 300), nn.Tanh(), nn.Linear(300, 10)
-    )
-    return Case(model, torch.randn(_BATCH, 784), torch.randint(10, (_BATCH,)))
+def mlp(*sizes: int) -> nn.Sequential:
+    """Layers with tanh between them; two sizes are a linear model."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
 
 
-def _transformer() -> Case:
+def _lenet_case() -> Case:
+    return Case(lenet(), torch.randn(_BATCH, 1, 28, 28), torch.randint(10, (_BATCH,)))
+
+
+def _resnet_case() -> Case:
+    return Case(resnet(), torch.randn(_BATCH, 3, 32, 32), torch.randint(10, (_BATCH,)))
+
+
+def _mlp_case() -> Case:
+    return Case(mlp(784, 500, 300, 10), torch.randn(_BATCH, 784), torch.randint(10, (_BATCH,)))
+
+
+def _transformer_case() -> Case:
     symbols, length = 100, 64
-    model = _Characters(symbols, 64, 2, length)
+    model = CharacterTransformer(symbols, 64, 2, length)
     inputs = torch.randint(symbols, (_BATCH, length))
     return Case(model, inputs, torch.randint(symbols, (_BATCH * length,)))
 
 
 MODELS: dict[str, Callable[[], Case]] = {
-    "LeNet": _lenet,
-    "ResNet": _resnet,
-    "MLP": _mlp,
-    "transformer": _transformer,
+    "LeNet": _lenet_case,
+    "ResNet": _resnet_case,
+    "MLP": _mlp_case,
+    "transformer": _transformer_case,
 }

@@ -8,7 +8,8 @@ import pytest
 
 from pesky.errors import InputError
 from pesky.lab.benchmarks import Benchmark, Task, method_named
-from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE, Interrupted
+from pesky.lab.completing import Interrupted
+from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE
 from pesky.lab.race.grids import parse_settings, settings_of
 from pesky.lab.race.runner import Race
 from pesky.lab.race.store import Store

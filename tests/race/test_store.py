@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pesky.errors import InputError
-from pesky.lab.race import store as store_module
+from pesky.lab import run_store as store_module
 from pesky.lab.race.store import Row, Store
 from tests.race.toys import rows_of_race, some_key, some_row, toy_race, without_times
 

@@ -57,6 +57,7 @@ METHOD_STYLES: dict[str, dict[str, Any]] = {
     "vsgd-l": {"color": "black", "marker": "o"},
     "vsgd-b": {"color": "black", "marker": "s", "markerfacecolor": "0.6"},
     "vsgd-g": {"color": "black", "marker": "^", "markerfacecolor": "white"},
+    "vsgd-robust": {"color": "#D55E00", "marker": "o"},
     "sgd": {"color": "#0072B2", "marker": "x"},
     "adagrad": {"color": "#E69F00", "marker": "D"},
     "smd": {"color": "#009E73", "marker": "v"},

@@ -15,7 +15,8 @@ from typing import Any
 
 import pesky
 from pesky.errors import InputError
-from pesky.lab.race.contest import PROTOCOL, Contest, Interrupted
+from pesky.lab.completing import Interrupted
+from pesky.lab.race.contest import PROTOCOL, Contest
 from pesky.lab.race.store import Row, RunKey
 from pesky.online import NUMERICS_VERSION
 

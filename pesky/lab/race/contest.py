@@ -11,13 +11,14 @@ import numpy as np
 from pesky.errors import InputError
 from pesky.lab import datasets
 from pesky.lab.benchmarks import L2, Benchmark, Task, method_named
+from pesky.lab.completing import Interrupted
 from pesky.lab.plain import finite_or_none
 from pesky.lab.race.grids import Grid, Settings, parse_settings, settings_of, settings_text
 from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS, Select, Setting, winner
 from pesky.online import NUMERICS_VERSION, Method, Moment, fit
 
-__all__ = ["CUT_FACTOR", "CUT_SHARE", "PROTOCOL", "Contest", "Interrupted"]
+__all__ = ["CUT_FACTOR", "CUT_SHARE", "PROTOCOL", "Contest"]
 
 # A tuning run is given up after an epoch if its error is both so many times that of vSGD-l at the same
 # seed and so large a share of the untrained network's. On M1 this spares settings that end well but
@@ -26,10 +27,6 @@ CUT_FACTOR = 3.0
 CUT_SHARE = 0.5
 PROTOCOL = f"l2={L2:g} inputs=centred vsgd=paper almeida=printed v=one cut={CUT_FACTOR:g}x,{CUT_SHARE:g}"
 YARDSTICK = "vsgd-l"
-
-
-class Interrupted(Exception):  # noqa: N818 (not an error)
-    """A run was stopped before its end and left nothing behind."""
 
 
 @dataclass(frozen=True)

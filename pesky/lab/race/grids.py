@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pesky.errors import InputError
 from pesky.lab import paper
-from pesky.lab.benchmarks import METHODS, SETTINGS
+from pesky.lab.benchmarks import METHODS, ROBUST, SETTINGS
 
 __all__ = [
     "GRIDS",
@@ -56,8 +56,9 @@ def settings_of(method: str, grid: Grid, benchmark: str) -> list[Settings]:
 
 
 def listed_methods(benchmark: str) -> tuple[str, ...]:
-    """Return the methods that the paper lists for a benchmark; all of them where it has none."""
-    return tuple(paper.TRAIN.get(benchmark, METHODS))
+    """Return the methods that the paper lists for a benchmark, and vSGD's robust form; else all."""
+    listed = {*paper.TRAIN.get(benchmark, METHODS), ROBUST}
+    return tuple(method for method in METHODS if method in listed)
 
 
 def settings_text(settings: Settings) -> str:

@@ -36,7 +36,7 @@ FIGURES = (
     ),
     ("slow-start", "Test error against the slow start's C.", "pesky figure slow-start"),
 )
-_VSGD = ("vsgd-l", "vsgd-b", "vsgd-g")
+_VSGD = ("vsgd-l", "vsgd-b", "vsgd-g", "vsgd-robust")
 
 
 def report_page(store: Store, figures: Path | None = None) -> str:

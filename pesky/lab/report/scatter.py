@@ -10,8 +10,9 @@ from pesky.lab.race.tuning import Setting
 
 __all__ = ["COLOURS", "scatter"]
 
-# Okabe and Ito's palette, as in the other figures; vSGD has the colour of the text.
+# Okabe and Ito's palette, as in the other figures; the paper's vSGD has the colour of the text.
 COLOURS = {
+    "vsgd-robust": "#D55E00",
     "sgd": "#0072B2",
     "adagrad": "#E69F00",
     "smd": "#009E73",

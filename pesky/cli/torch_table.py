@@ -1,0 +1,249 @@
+"""``pesky torch-table``: VSGD against today's optimizers in PyTorch, and the page that shows it."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.markup import escape
+from rich.table import Table as ScreenTable
+
+from pesky.cli.options import DataFolder, Jobs
+from pesky.cli.output import AsJson, print_json, print_table, print_written, ready_folder
+from pesky.cli.progress import live_bar
+from pesky.errors import InputError, check_count
+from pesky.files import atomic_path
+from pesky.interrupts import stopped_by_ctrl_c
+
+if TYPE_CHECKING:
+    from pesky.lab.completing import Progress
+    from pesky.lab.torch_table.contestants import Contestant
+    from pesky.lab.torch_table.rows import Row, RunKey, Store
+    from pesky.lab.torch_table.table import Number, Standing, Table
+
+__all__ = ["torch_table_command"]
+
+_DEFAULT_STORE = Path("pesky-torch.sqlite")
+_DEFAULT_SEEDS = 3
+_PAGE = "torch.md"
+_FIGURES = "figures"  # folder beside the page
+
+Named = TypeVar("Named")
+
+
+def torch_table_command(
+    tasks: Annotated[str, typer.Option(help="With commas between; else all.")] = "",
+    contestants: Annotated[str, typer.Option(help="With commas between; else all.")] = "",
+    seeds: Annotated[int, typer.Option(help="Runs of each contestant on each task.")] = _DEFAULT_SEEDS,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of the steps; rows are kept apart.")
+    ] = False,
+    jobs: Jobs = 0,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Only show what has been run already.")
+    ] = False,
+    store: Annotated[Path, typer.Option(metavar="FILE", help="Where runs are kept.")] = _DEFAULT_STORE,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write all rows as CSV, sorted.")
+    ] = None,
+    load: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="First read rows that --export wrote.")
+    ] = None,
+    data: DataFolder = None,
+    as_json: AsJson = False,
+    out: Annotated[str | None, typer.Option("--out", metavar="DIR", help=f"Folder for {_PAGE}.")] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help=f"Also draw the curves, into {_FIGURES} of --out.")
+    ] = False,
+) -> None:
+    """Run VSGD and its rivals on PyTorch tasks, untuned and tuned; goes on where it was stopped."""
+    check_count("--seeds", seeds)
+    check_count("--jobs", jobs, least=0)
+    if figures and out is None:
+        raise InputError("--figures needs a folder; add --out DIR")
+    if export is not None and not export.parent.is_dir():
+        raise InputError(f"the folder of --export {export} does not exist; make it or name another")
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("torch-table needs PyTorch; run: pip install 'pesky[torch]'")
+    from pesky.lab.torch_table.contestants import CONTESTANTS
+    from pesky.lab.torch_table.rows import Store
+    from pesky.lab.torch_table.table import Table
+    from pesky.lab.torch_table.tasks import TASKS
+
+    table = Table(
+        tuple(_chosen("task", tasks, TASKS)),
+        tuple(_chosen("contestant", contestants, CONTESTANTS)),
+        seeds,
+        quick,
+    )
+    folder = ready_folder(out) if out is not None else None
+    written: list[Path] = []
+    with Store(store) as opened:
+        if load is not None:
+            opened.load(load)
+        if not no_run:
+            _run(table, opened, jobs, data)
+        if export is not None:
+            opened.export(export)
+            written.append(export)
+        command = _command(
+            tasks=tasks, contestants=contestants, seeds=seeds, quick=quick, load=load, no_run=no_run
+        )
+        if folder is not None:
+            written += _write(table, opened, folder, command, figures)
+        standings = table.standings(opened)
+    if as_json:
+        print_json(
+            {
+                "quick": quick,
+                "seeds": seeds,
+                "tasks": {name: [one.numbers() for one in rows] for name, rows in standings.items()},
+                "store": str(store),
+                "files": [str(path) for path in written],
+            }
+        )
+        return
+    for name, rows in standings.items():
+        _print_standings(name, rows)
+    print_written([str(path) for path in (store, *written)])
+
+
+def _chosen(kind: str, text: str, known: Mapping[str, Named]) -> list[Named]:
+    """Return what was named, in the table's order; all if nothing was."""
+    asked = [part.strip() for part in text.split(",")] if text else list(known)
+    for name in asked:
+        if name not in known:
+            raise InputError(f"unknown {kind} {name!r}; there are {', '.join(known)}")
+    return [one for name, one in known.items() if name in asked]
+
+
+def _command(
+    *, tasks: str, contestants: str, seeds: int, quick: bool, load: Path | None, no_run: bool
+) -> str:
+    """Return the line that makes the page again."""
+    words = ["pesky torch-table"]
+    words += [f"--tasks {tasks}"] * bool(tasks) + [f"--contestants {contestants}"] * bool(contestants)
+    words += [f"--seeds {seeds}"] * (seeds != _DEFAULT_SEEDS) + ["--quick"] * quick
+    words += [f"--load {load}"] * (load is not None) + ["--no-run"] * no_run
+    return " ".join([*words, "--out docs"])
+
+
+def _run(table: "Table", store: "Store", jobs: int, data: Path | None) -> None:
+    """Do the runs that are missing, and say how to go on if stopped."""
+    from dataclasses import replace
+
+    from pesky.lab.completing import Interrupted
+    from pesky.lab.torch_table.workers import workers
+
+    runnable = replace(table, contestants=tuple(_installed(table.contestants)))
+    with stopped_by_ctrl_c() as stop, workers(jobs) as places, _watching(runnable):
+        try:
+            runnable.run(store, places, data, stop)
+        except Interrupted:
+            print("stopped; the same command goes on from here", file=sys.stderr)
+            raise KeyboardInterrupt from None
+
+
+def _installed(contestants: "tuple[Contestant, ...]") -> "Iterator[Contestant]":
+    from pesky.lab.torch_table.contestants import METHODS
+
+    for contestant in contestants:
+        method = METHODS[contestant.method]
+        if method.is_installed:
+            yield contestant
+        else:
+            print(
+                f"{contestant.name} is skipped: it needs {method.distribution}; "
+                f"run: pip install {method.distribution}",
+                file=sys.stderr,
+            )
+
+
+@contextmanager
+def _watching(table: "Table") -> Iterator[None]:
+    """Show progress as a bar; in a log file, as a line a run."""
+    last = ""
+
+    def line() -> str:
+        return escape(last)
+
+    with live_bar("torch-table", line) as show:
+
+        def watch(progress: "Progress[RunKey, Row]") -> None:
+            nonlocal last
+            before, last = last, _last(progress)
+            if show is not None:
+                show(progress.done, progress.total)
+            elif last != before:
+                print(f"{progress.done} of {progress.total}: {last}", file=sys.stderr, flush=True)
+
+        table.watch = watch
+        yield
+
+
+def _last(progress: "Progress[RunKey, Row]") -> str:
+    if progress.last is None:
+        return ""
+    key, row = progress.last
+    what = f"{key.task} {key.method} {key.settings} seed {key.seed}"
+    if row.train is None or row.test is None:
+        return f"{what}: diverged at step {row.diverged_at}, {row.seconds:.0f} s"
+    return f"{what}: loss {row.train:.4g}, test {row.test:.4g}, {row.seconds:.0f} s"
+
+
+def _write(table: "Table", store: "Store", folder: Path, command: str, figures: bool) -> list[Path]:
+    """Write the page, and pictures beside it if wanted."""
+    from pesky.lab.torch_table.page import torch_page
+
+    written: list[Path] = []
+    pictures: list[tuple[str, PurePosixPath]] = []
+    if figures:
+        written, pictures = _draw(table, store, ready_folder(str(folder / _FIGURES)))
+    page = torch_page(table, store, command + " --figures" * figures, pictures)
+    with atomic_path(folder / _PAGE) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return [folder / _PAGE, *written]
+
+
+def _draw(
+    table: "Table", store: "Store", folder: Path
+) -> tuple[list[Path], list[tuple[str, PurePosixPath]]]:
+    """Draw what there is; return the files, and each picture's place as the page names it."""
+    from pesky.lab.torch_table.drawing import fan, losses
+
+    drawn = {"fan": fan(table, store)}
+    drawn |= {rows.task.name: losses(table, rows) for rows in table.rows(store)}
+    files: list[Path] = []
+    places: list[tuple[str, PurePosixPath]] = []
+    for name, picture in drawn.items():
+        if picture is not None:
+            files += picture.save(folder)
+            places.append((name, PurePosixPath(_FIGURES) / f"{picture.name}.png"))
+    return files, places
+
+
+def _print_standings(task: str, rows: "list[Standing]") -> None:
+    screen = ScreenTable(title=task, title_justify="left", title_style="bold")
+    for heading in ("contestant", "training loss", "test", "seconds", "runs", "setting"):
+        screen.add_column(heading, justify="left" if heading in ("contestant", "setting") else "right")
+    for row in rows:
+        seconds = "-" if row.seconds is None else f"{row.seconds:.3g}"
+        runs = f"{len(row.runs)} of {row.wanted}"
+        if row.diverged:
+            runs += f", {len(row.diverged)} diverged"
+        screen.add_row(
+            row.contestant.name,
+            _shown(row.number("train")),
+            _shown(row.number("test")),
+            seconds,
+            runs,
+            row.setting or "-",
+        )
+    print_table(screen)
+
+
+def _shown(number: "Number | None") -> str:
+    return "-" if number is None else f"{number.mean:.4g} ± {number.error:.2g}"

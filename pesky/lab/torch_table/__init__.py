@@ -1,0 +1,1 @@
+"""VSGD against today's optimizers on small PyTorch tasks, untuned and tuned."""

@@ -1,0 +1,221 @@
+"""The page that shows the table: made from a store, never edited."""
+
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from pesky.lab.markdown import markdown_table
+from pesky.lab.torch_table.contestants import CONTESTANTS
+from pesky.lab.torch_table.rows import Store
+from pesky.lab.torch_table.table import (
+    TUNING_SEED,
+    Number,
+    Part,
+    Standing,
+    Table,
+    TaskRows,
+    average_ranks,
+)
+
+__all__ = ["torch_page"]
+
+_INTRODUCTION = """# VSGD and its rivals in PyTorch
+
+Made by `{command}`; not edited by hand.
+{quick}
+Each number is the mean over seeds {seeds} with its standard error, of the model as a user has it
+after the loop. At a seed all contestants have the same start and the same batches. The training loss
+is measured in evaluation mode on up to 10,000 training samples (text: 256 windows). Seconds are of one
+core, evaluations left out. Where the optimum is known, both numbers are the expected loss above it.
+Diverged: the loss is not finite any more.
+
+Of the untuned nothing is set: VSGD through `minimize`, Adam at torch's default rate, Prodigy, DoG with
+its average and Schedule-Free AdamW as their authors say. The tuned are at the best of {grid} rates by
+the test number at seed {tuning_seed}, which is among the seeds shown; both favour them.
+"""
+_QUICK = """
+**A quick table: a tenth of the steps.** It says that everything works, not who is better.
+"""
+_PARTS: tuple[Part, ...] = ("train", "test")
+
+Standings = dict[str, list[Standing]]
+
+
+def torch_page(
+    table: Table, store: Store, command: str, figures: Iterable[tuple[str, PurePosixPath]] = ()
+) -> str:
+    """Return the page as Markdown; `figures` are names of tasks, or "fan", with their pictures."""
+    pictures = dict(figures)
+    rows = table.rows(store)
+    standings = table.standings(store)
+    tuned = [len(one.settings) for one in CONTESTANTS.values() if one.is_tuned]
+    parts = [
+        _INTRODUCTION.format(
+            command=command,
+            quick=_QUICK if table.quick else "",
+            seeds=", ".join(str(seed) for seed in range(table.seeds)),
+            grid=min(tuned),
+            tuning_seed=TUNING_SEED,
+        ),
+        *_picture(pictures, "fan", "VSGD with nothing set between the rates of Adam and SGD"),
+        "## VSGD robust and Adam's default\n",
+        _against_adam(standings),
+        "## Average rank of the untuned\n",
+        _ranks(standings),
+        "## Every task\n",
+        *(
+            part
+            for one in rows
+            for part in (
+                _task(one, standings[one.task.name]),
+                *_picture(pictures, one.task.name, f"{one.task.name}: loss against steps and seconds"),
+            )
+        ),
+        "## What tuning cost\n",
+        _costs(standings),
+        "## What has not been run\n",
+        _missing(standings, table.quick),
+    ]
+    return "\n".join(parts)
+
+
+def _picture(pictures: dict[str, PurePosixPath], name: str, caption: str) -> list[str]:
+    return [f"![{caption}]({pictures[name]})\n"] if name in pictures else []
+
+
+def _against_adam(standings: Standings) -> str:
+    pairs = {task: (_named(rows, "vsgd"), _named(rows, "adam")) for task, rows in standings.items()}
+    rows, won = [], dict.fromkeys(_PARTS, 0)
+    compared = 0
+    for task, (ours, theirs) in pairs.items():
+        if ours is None or theirs is None or not (ours.runs and theirs.runs):
+            rows.append([task, *["not run"] * 6])
+            continue
+        compared += 1
+        line = [task]
+        for part in _PARTS:
+            won[part] += _is_as_good(ours, theirs, part)
+            line += [_cell(ours, part), _cell(theirs, part), _verdict(ours, theirs, part)]
+        rows.append(line)
+    header = ["", "loss, VSGD", "Adam", "as good?", "test, VSGD", "Adam", "as good?"]
+    counts = f"At least as good as Adam's default: training loss on {won['train']}, test number on "
+    counts += f"{won['test']} of {compared} tasks that both have run, {len(standings)} in all.\n"
+    return markdown_table(header, rows) + "\n" + counts
+
+
+def _named(rows: list[Standing], name: str) -> Standing | None:
+    return next((one for one in rows if one.contestant.name == name), None)
+
+
+def _is_as_good(ours: Standing, theirs: Standing, part: Part) -> bool:
+    return ours.number(part) is not None and ours.place(part) <= theirs.place(part)
+
+
+def _verdict(ours: Standing, theirs: Standing, part: Part) -> str:
+    if _is_as_good(ours, theirs, part):
+        return "yes"
+    mine, other = ours.number(part), theirs.number(part)
+    if mine is None or other is None or ours.diverged:
+        return "**no**, diverged"
+    apart = mine.mean - other.mean
+    text = f"**no**, {100 * apart / abs(other.mean):+.1f} %" if other.mean else "**no**"
+    within = apart <= 2 * (mine.error**2 + other.error**2) ** 0.5
+    return text + (" (within two standard errors)" if within else "")
+
+
+def _ranks(standings: Standings) -> str:
+    ranks = {part: average_ranks(standings, part) for part in _PARTS}
+    (by_loss, tasks), (by_test, _) = ranks["train"], ranks["test"]
+    if not tasks:
+        return "No task has been run by all of them.\n"
+    rows = [
+        [CONTESTANTS[name].title, f"{rank:.2f}", f"{by_test[name]:.2f}"]
+        for name, rank in by_loss.items()
+    ]
+    return (
+        markdown_table(["", "by training loss", "by test number"], rows)
+        + f"\nOver {len(tasks)} of {len(standings)} tasks, those that all of them have run: "
+        + f"{', '.join(tasks)}. 1 is the best; diverged in any run is last.\n"
+    )
+
+
+def _task(rows: TaskRows, standings: list[Standing]) -> str:
+    task = rows.task
+    lines = [
+        [
+            one.contestant.title,
+            _cell(one, "train"),
+            _cell(one, "test"),
+            "–" if one.seconds is None else f"{one.seconds:.3g}",
+            _runs(one),
+            one.setting or "–",
+        ]
+        for one in standings
+    ]
+    header = ["", "training loss", task.test, "seconds a run", "runs", "setting"]
+    return (
+        f"### {task.name}\n\n{task.title}; {rows.steps} steps, data `{rows.data or 'not here'}`.\n\n"
+        + markdown_table(header, lines)
+    )
+
+
+def _cell(standing: Standing, part: Part) -> str:
+    if standing.setting is None and standing.is_complete:
+        return "all settings diverged"
+    number = standing.number(part)
+    if number is None:
+        return "diverged" if standing.diverged else "not run"
+    text = _shown(number)
+    if standing.diverged:
+        text += f", {len(standing.diverged)} of {len(standing.runs)} diverged"
+    return text
+
+
+def _shown(number: Number) -> str:
+    return f"{number.mean:.4g}" + (f" ± {number.error:.2g}" if number.runs > 1 else "")
+
+
+def _runs(standing: Standing) -> str:
+    at = [str(run.diverged_at) for run in standing.diverged]
+    if standing.setting is None:
+        return f"grid: {len(standing.tuning)} of {standing.tuning_wanted}"
+    text = str(len(standing.runs))
+    if len(standing.runs) < standing.wanted:
+        text += f" of {standing.wanted}"
+    return text + (f"; diverged at step {', '.join(at)}" if at else "")
+
+
+def _costs(standings: Standings) -> str:
+    rows = [
+        [
+            task,
+            one.contestant.title,
+            f"{len(one.tuning)} of {one.tuning_wanted}",
+            f"{sum(run.steps_done for run in one.tuning):,}",
+            f"{sum(run.seconds for run in one.tuning):.3g}",
+            _winner(one),
+        ]
+        for task, of_task in standings.items()
+        for one in of_task
+        if one.contestant.is_tuned and one.tuning
+    ]
+    if not rows:
+        return "Nothing has been tuned.\n"
+    return markdown_table(["", "method", "runs", "steps", "seconds", "winner"], rows)
+
+
+def _winner(standing: Standing) -> str:
+    if standing.setting is None:
+        return "–"
+    grid = standing.contestant.settings
+    return standing.setting + " (edge of the grid)" * (standing.setting in (grid[0], grid[-1]))
+
+
+def _missing(standings: Standings, quick: bool) -> str:
+    command = "pesky torch-table" + " --quick" * quick
+    lines = []
+    for task, of_task in standings.items():
+        absent = [one.contestant.name for one in of_task if not one.is_complete]
+        if absent:
+            names = ",".join(absent)
+            lines.append(f"- {task}: `{command} --tasks {task} --contestants {names}`")
+    return "\n".join(lines or ["Nothing."]) + "\n"

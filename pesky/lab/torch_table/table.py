@@ -1,0 +1,280 @@
+"""Which runs the table needs, and what the stored ones say: standings, ranks, and costs of tuning."""
+
+import math
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pesky.errors import InputError
+from pesky.lab.completing import Completion, Progress
+from pesky.lab.datasets import data_folder
+from pesky.lab.torch_table.contestants import METHODS, Contestant
+from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey, Store
+from pesky.lab.torch_table.tasks import Task
+from pesky.lab.torch_table.workers import Workers
+
+__all__ = ["TUNING_SEED", "Number", "Part", "Standing", "Table", "TaskRows", "average_ranks"]
+
+TUNING_SEED = 0
+_QUICKER = 10  # times, of a quick table
+
+Part = Literal["train", "test"]
+PARTS: tuple[Part, ...] = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A mean over seeds."""
+
+    mean: float
+    deviation: float
+    runs: int
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return self.deviation / math.sqrt(self.runs)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A contestant on a task: its runs at all seeds, and what finding its setting took."""
+
+    contestant: Contestant
+    setting: str | None  # None: not known yet, or no setting came to its end
+    runs: tuple[Row, ...]
+    wanted: int  # runs
+    tuning: tuple[Row, ...]
+    tuning_wanted: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all runs are there."""
+        return len(self.tuning) == self.tuning_wanted and (
+            self.setting is None or len(self.runs) == self.wanted
+        )
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether any run is there."""
+        return bool(self.runs or self.tuning)
+
+    @property
+    def diverged(self) -> list[Row]:
+        """The runs that did not come to their end; of a grid without a winner, all of it."""
+        runs = self.tuning if self.setting is None else self.runs
+        return [run for run in runs if run.status == "diverged"]
+
+    def number(self, part: Part) -> Number | None:
+        """Return the mean over the runs that came to their end."""
+        values = [getattr(run, part) for run in self.runs if run.status == "finished"]
+        if not values:
+            return None
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        return Number(statistics.fmean(values), deviation, len(values))
+
+    def place(self, part: Part) -> float:
+        """Return what it is ranked by: its mean; diverged in any run is last."""
+        number = self.number(part)
+        return math.inf if number is None or self.diverged else number.mean
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of one core a run."""
+        return statistics.fmean(run.seconds for run in self.runs) if self.runs else None
+
+    def numbers(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        means = {part: self.number(part) for part in PARTS}
+        return {
+            "contestant": self.contestant.name,
+            "setting": self.setting,
+            "runs": len(self.runs),
+            "complete": self.is_complete,
+            "diverged_at": [run.diverged_at for run in self.diverged],
+            **{
+                part: None
+                if number is None
+                else {"mean": number.mean, "error": number.error, "runs": number.runs}
+                for part, number in means.items()
+            },
+            "seconds": self.seconds,
+            "tuning_runs": len(self.tuning),
+            "tuning_steps": sum(run.steps_done for run in self.tuning),
+            "tuning_seconds": round(sum(run.seconds for run in self.tuning), 1),
+        }
+
+
+class TaskRows:
+    """The rows of one task on one text or data set."""
+
+    def __init__(self, store: Store, task: Task, steps: int, data: str | None = None) -> None:
+        """Read them; without `data`, those of the data that is here, else of which there are most."""
+        self.task = task
+        self.steps = steps
+        rows = store.rows(task=task.name, steps=steps, table_version=TABLE_VERSION)
+        self.data = data or _data_of(task, [key.data for key, _ in rows])
+        self._rows = {
+            (key.method, key.settings, key.seed): row
+            for key, row in rows
+            if key.data == self.data and key.revision == _revision(key.method)
+        }
+
+    def row(self, contestant: Contestant, setting: str, seed: int) -> Row | None:
+        """Return one run."""
+        return self._rows.get((contestant.method, setting, seed))
+
+    def winner(self, contestant: Contestant) -> str | None:
+        """Return the setting with the lowest test number; None if runs are missing, or none finished."""
+        if not contestant.is_tuned:
+            return contestant.settings[0]
+        found: dict[str, float] = {}
+        for setting in contestant.settings:
+            row = self.row(contestant, setting, TUNING_SEED)
+            if row is None:
+                return None
+            if row.test is not None:
+                found[setting] = row.test
+        return min(found, key=found.__getitem__, default=None)
+
+    def standing(self, contestant: Contestant, seeds: int) -> Standing:
+        """Return how a contestant stands."""
+        setting = self.winner(contestant)
+        grid = contestant.settings if contestant.is_tuned else ()
+        return Standing(
+            contestant,
+            setting,
+            self._present((contestant, setting, seed) for seed in range(seeds) if setting is not None),
+            seeds,
+            self._present((contestant, one, TUNING_SEED) for one in grid),
+            len(grid),
+        )
+
+    def _present(self, wanted: Any) -> tuple[Row, ...]:
+        rows = (self.row(*one) for one in wanted)
+        return tuple(row for row in rows if row is not None)
+
+
+def _revision(method: str) -> int | None:
+    return METHODS[method].revision if method in METHODS else None
+
+
+def _data_of(task: Task, stored: Sequence[str]) -> str:
+    try:
+        here = task.data()
+    except InputError:  # a Python without its sources can still show rows
+        here = ""
+    counts = Counter(stored)
+    if here in counts or not counts:
+        return here
+    return counts.most_common(1)[0][0]
+
+
+@dataclass
+class Table:
+    """Tasks, contestants and seeds; quick ones take a tenth of the steps."""
+
+    tasks: tuple[Task, ...]
+    contestants: tuple[Contestant, ...]
+    seeds: int = 3
+    quick: bool = False
+    watch: Callable[[Progress[RunKey, Row]], None] = field(default=lambda progress: None)
+
+    def steps(self, task: Task) -> int:
+        """Return how many steps a run takes."""
+        return -(-task.steps // _QUICKER) if self.quick else task.steps
+
+    def key(self, task: Task, contestant: Contestant, setting: str, seed: int) -> RunKey:
+        """Return what determines a run here."""
+        return RunKey(
+            task=task.name,
+            data=task.data(),
+            method=contestant.method,
+            settings=setting,
+            steps=self.steps(task),
+            seed=seed,
+            revision=METHODS[contestant.method].revision,
+            table_version=TABLE_VERSION,
+        )
+
+    def first_keys(self) -> list[RunKey]:
+        """Return the runs at settings that are given, and those that settings are chosen by."""
+        return [
+            self.key(task, contestant, setting, seed)
+            for task in self.tasks
+            for contestant in self.contestants
+            for setting in contestant.settings
+            for seed in ((TUNING_SEED,) if contestant.is_tuned else range(self.seeds))
+        ]
+
+    def final_keys(self, store: Store) -> list[RunKey]:
+        """Return the runs of the settings that won."""
+        keys = []
+        for task in self.tasks:
+            rows = TaskRows(store, task, self.steps(task), task.data())
+            for contestant in self.contestants:
+                setting = rows.winner(contestant)
+                if setting is not None:
+                    keys += [self.key(task, contestant, setting, seed) for seed in range(self.seeds)]
+        return keys
+
+    def run(
+        self, store: Store, workers: Workers, folder: Path | None, stop: threading.Event | None = None
+    ) -> None:
+        """Do whatever is not in the store yet. Can be stopped, or killed, and called again."""
+        stop = stop or threading.Event()
+        tasks = {task.name: task for task in self.tasks}
+        for task in self.tasks:
+            if task.dataset is not None:
+                data_folder(task.dataset, folder)  # told now if it is missing, not after hours
+
+        def do(key: RunKey, stop: threading.Event) -> Row:
+            return workers.run(tasks[key.task], key, folder, stop)
+
+        runs = Completion(store, do, workers.places, self.watch)
+        runs.complete(self.first_keys(), stop)
+        runs.complete(self.final_keys(store), stop)
+
+    def rows(self, store: Store) -> list[TaskRows]:
+        """Return what a store holds of every task."""
+        return [TaskRows(store, task, self.steps(task)) for task in self.tasks]
+
+    def standings(self, store: Store) -> dict[str, list[Standing]]:
+        """Return how the contestants stand on every task."""
+        return {
+            rows.task.name: [rows.standing(one, self.seeds) for one in self.contestants]
+            for rows in self.rows(store)
+        }
+
+
+def average_ranks(
+    standings: dict[str, list[Standing]], part: Part
+) -> tuple[dict[str, float], list[str]]:
+    """Rank the untuned by name, averaged over the tasks that all of them have run, which are returned.
+
+    Equal numbers share their ranks; who diverged in any run is last.
+    """
+    untuned = {
+        task: [one for one in rows if not one.contestant.is_tuned] for task, rows in standings.items()
+    }
+    begun = {one.contestant.name for rows in untuned.values() for one in rows if one.is_begun}
+    compared = {
+        task: {one.contestant.name: one.place(part) for one in rows if one.contestant.name in begun}
+        for task, rows in untuned.items()
+        if begun and all(one.is_complete for one in rows if one.contestant.name in begun)
+    }
+    ranks = {
+        name: statistics.fmean(_rank(places[name], places) for places in compared.values())
+        for name in begun
+        if compared
+    }
+    return dict(sorted(ranks.items(), key=lambda item: item[1])), list(compared)
+
+
+def _rank(place: float, places: dict[str, float]) -> float:
+    others = list(places.values())
+    return 1 + sum(other < place for other in others) + (others.count(place) - 1) / 2
