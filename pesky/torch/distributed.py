@@ -8,7 +8,7 @@ from torch import distributed
 
 from pesky.torch.parts import Part
 
-__all__ = ["average_curvature", "process_group"]
+__all__ = ["average_curvature", "mean_of", "process_group"]
 
 
 def process_group(setting: Any) -> Any:
@@ -46,3 +46,14 @@ def average_curvature(parts: Sequence[Part], loss: float, group: Any) -> float:
             dtype = torch.promote_types(like.dtype, torch.float32)
             part.curvature = piece.reshape(like.shape).to(like.device, dtype)
     return loss
+
+
+def mean_of(number: float, group: Any) -> float:
+    """Return the mean of every process's number, the same for all."""
+    message = torch.tensor([number], dtype=torch.float64, device=_device_of(group))
+    distributed.all_reduce(message, group=group)
+    return float(message) / distributed.get_world_size(group)
+
+
+def _device_of(group: Any) -> str:
+    return "cuda" if distributed.get_backend(group) == "nccl" else "cpu"

@@ -65,6 +65,12 @@ def _told(collective: dict[str, Any] | None) -> list[str]:
     if collective is None:
         return []
     history = " ".join(f"{length:.2g}" for length in collective["history"][-1::-8][::-1])
+    if collective["form"] == "following":
+        return [
+            f"scale {collective['scale']:.3g}, so far {history}; it follows the gradients after each "
+            "step, as no loss is evaluated again (see docs/pytorch.md); "
+            f"steps undone: {collective['restored']}"
+        ]
     return [
         f"scale {collective['scale']:.3g} times caution {collective['caution']:.3g}, so far {history}; "
         f"steps shortened: {collective['shortened']}; undone: {collective['restored']}; "
@@ -117,6 +123,8 @@ def explain(optimizer: Any) -> Explanation:
         why = _why(optimizer, state, seen)
         rows.append(ParameterReport(name, tuple(parameter.shape), why, **quartiles))
     told = optimizer.collective.as_dict() if optimizer.collective.scale > 0 else None
+    if told is not None:
+        told["form"] = counters["form"]
     return Explanation(
         counters["steps"], dict(counters["skipped"]), dict(counters["sources"]), rows, told
     )
@@ -137,7 +145,7 @@ def _seen(optimizer: Any, group: dict[str, Any], state: dict[str, Any]) -> _Seen
     init_batches = optimizer.init_batches
     if paper.is_collecting(state, init_batches):
         return None
-    is_robust = optimizer.counters["dialect"] == "robust"
+    is_robust = optimizer.counters["form"] != "paper"
     collective = optimizer.collective
     lr = float(group["lr"]) * (collective.caution * collective.scale if is_robust else 1.0)
     g, h = state["mean_gradient"], state["mean_curvature"]
@@ -183,7 +191,7 @@ def _why(optimizer: Any, state: dict[str, Any], seen: _Seen | None) -> str:
         return "no curvature: the rate is zero"
     if _quartiles(seen.signal)[1] < _LITTLE_SIGNAL:
         # The factor C on v wears off as the memory grows: after k steps C / k is left of it.
-        is_paper = optimizer.counters["dialect"] != "robust"
+        is_paper = optimizer.counters["form"] == "paper"
         slow = is_paper and not isinstance(state["initial"], Tensor)
         if slow and state["moves"] < 2 * optimizer.slow_start_factor():
             return "held down by slow start"

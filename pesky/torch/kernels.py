@@ -204,10 +204,10 @@ def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
         theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
         direction = _piece(table, DIRECTION, row, first, last, settings)
-        decay, floor = settings[row, DECAY], settings[row, FLOOR]
+        pull, decay, floor = settings[row, GRADIENT_FACTOR], settings[row, DECAY], settings[row, FLOOR]
         slope = decay - decay
         for i in range(theta.size):
-            gradient = gradients[i] + decay * theta[i]
+            gradient = pull * gradients[i] + decay * theta[i]
             ratio = rule.noise_ratio(g[i] * g[i], v[i])
             direction[i] = rule.learning_rate(ratio, rule.at_least(h[i], floor)) * gradient
             slope += gradient * direction[i]

@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pesky import collective as shared
 from pesky.torch.collective import Collective
+from pesky.torch.parts import statistics_type
 
 __all__ = ["Places"]
 
@@ -43,8 +45,7 @@ class Places:
 
     def show(self) -> None:
         """Make the better place visible: the average, if it was the better one lately."""
-        self._collective.shows_average = self._collective.is_average_better
-        self.stay("average" if self._collective.shows_average else "iterate")
+        self.stay("average" if self._collective.choose_visible() else "iterate")
 
     def stay(self, name: str = "iterate") -> None:
         """Make a place visible."""
@@ -54,15 +55,20 @@ class Places:
     @torch.no_grad()
     def attempt(self, parameters: list[Tensor], directions: list[Tensor], scale: float) -> None:
         """Set parameters to where a step would lead."""
-        torch._foreach_copy_(parameters, self._at("iterate", parameters))
-        torch._foreach_add_(parameters, directions, alpha=-scale)
+        iterates = self._at("iterate", parameters)
+        if all(one.dtype == iterate.dtype for one, iterate in zip(parameters, iterates, strict=True)):
+            torch._foreach_copy_(parameters, iterates)
+            torch._foreach_add_(parameters, directions, alpha=-scale)
+        else:  # parameters in half precision, whose places are kept in float32
+            torch._foreach_copy_(parameters, torch._foreach_add(iterates, directions, alpha=-scale))
 
     @torch.no_grad()
     def begin(self, parameters: list[Tensor]) -> None:
         """Give those that move for the first time their places."""
         for one in parameters:
             if "iterate" not in self._state[one]:
-                self._state[one].update({name: one.detach().clone() for name in _NAMES})
+                kind = statistics_type(one)
+                self._state[one].update({name: one.detach().to(kind, copy=True) for name in _NAMES})
 
     @torch.no_grad()
     def move(self, parameters: list[Tensor], steps: list[Tensor], scales: list[float]) -> None:
@@ -77,28 +83,25 @@ class Places:
                 iterate.add_(step, alpha=-scale)
         weight = self._collective.count()
         torch._foreach_lerp_(self._at("average", moved), self._at("iterate", moved), weight)
-        self._collective.undoable = True
 
     @torch.no_grad()
     def undo(self) -> None:
         """Go back to the previous iterate."""
         moved = self._moved()
-        if moved and self._collective.undoable:
+        if moved and shared.restore(self._collective.numbers):
             torch._foreach_copy_(self._at("iterate", moved), self._at("previous", moved))
-            self._collective.undoable = False
-            self._collective.restore()
 
     def _is_changed(self, name: str) -> bool:
         """Whether parameters are not what was made visible; without a word if on another device."""
         return any(
             (one.is_cpu or one._version != self._versions.get(one))
-            and not torch.equal(one, self._state[one][name])
+            and not torch.equal(one, self._state[one][name].to(one.dtype))
             for one in self._moved()
         )
 
     @torch.no_grad()
     def _start_over(self) -> None:
-        self._collective.start_over()
+        shared.start_over(self._collective.numbers)
         for one in self._moved():
             for name in _NAMES:
                 self._state[one][name].copy_(one)

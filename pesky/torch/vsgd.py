@@ -11,14 +11,14 @@ from torch import Tensor
 
 from pesky import rule
 from pesky.errors import InputError, check_count, check_number
-from pesky.torch import paper, robust
+from pesky.torch import following, paper, robust
 from pesky.torch.closures import loss_of
 from pesky.torch.collective import Collective
 from pesky.torch.distributed import average_curvature, process_group
 from pesky.torch.evaluating import Evaluation, first_pass, given_again
 from pesky.torch.explaining import Explanation, explain, mean_rates
 from pesky.torch.loss_scale import unscaling
-from pesky.torch.measured import MeasuringOptimizer, check_loss, scale_of
+from pesky.torch.measured import MeasuringOptimizer, check_loss
 from pesky.torch.measuring import Choice, Measuring
 from pesky.torch.parts import Part
 from pesky.torch.pending import Pending
@@ -31,7 +31,7 @@ __all__ = ["VSGD"]
 Dialect: TypeAlias = Literal["paper", "robust"]
 
 _NO_AGAIN = (
-    "dialect='robust' began with losses that can be evaluated again: go on with "
+    "steps began with losses that can be evaluated again: go on with "
     "optimizer.minimize(closure) or optimizer.backward(loss, again=closure)"
 )
 _NO_CURVATURE = (
@@ -75,7 +75,7 @@ class VSGD(MeasuringOptimizer):
         lr: float | Tensor = 1.0,
         *,
         granularity: Granularity = "element",
-        dialect: Dialect = "paper",
+        dialect: Dialect = "robust",
         weight_decay: float = 0.0,
         curvature_floor: float | None = None,
         curvature: Choice = "bbprop",
@@ -100,7 +100,7 @@ class VSGD(MeasuringOptimizer):
             "collecting": True,  # whether something has initial batches to see
             "skipped": {},  # by reason
             "sources": {},  # of curvature, by name
-            "dialect": "paper" if dialect == "paper" else None,  # None: not settled
+            "form": "paper" if dialect == "paper" else None,  # or measuring, following; None: open
         }
         self.collective = Collective()
         defaults = {
@@ -156,8 +156,6 @@ class VSGD(MeasuringOptimizer):
         robust_now = self._is_robust(can_repeat=again is not None)
         if robust_now and again is None:
             raise InputError(_NO_AGAIN)
-        if robust_now and scale_of(scaler) is not None:
-            raise robust.refusal("a GradScaler")
         super().backward(loss, again=again, scaler=scaler)
         if robust_now and again is not None:
             self._pending.evaluations.append(given_again(again, loss))
@@ -185,16 +183,10 @@ class VSGD(MeasuringOptimizer):
         return bool(self.counters["collecting"] or self.counters["moves"] % self.curvature_every == 0)
 
     def _is_robust(self, can_repeat: bool) -> bool:
-        """Whether steps are the robust dialect's, which the first backward pass decides."""
-        if self.counters["dialect"] is None:
-            if not can_repeat:
-                warnings.warn(
-                    "dialect='robust' evaluates each loss again: use optimizer.minimize(closure) or "
-                    "optimizer.backward(loss, again=closure); without, this is dialect='paper'",
-                    stacklevel=4,
-                )
-            self.counters["dialect"] = "robust" if can_repeat else "paper"
-        return bool(self.counters["dialect"] == "robust")
+        """Whether losses are evaluated again, which the first backward pass decides."""
+        if self.counters["form"] is None:
+            self.counters["form"] = "measuring" if can_repeat else "following"
+        return bool(self.counters["form"] == "measuring")
 
     def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
         if not self._measuring_now:
@@ -208,8 +200,11 @@ class VSGD(MeasuringOptimizer):
         if not parts:
             return
         pending, due = self._pending, self._is_due()
-        is_robust = self.counters["dialect"] == "robust"
-        if is_robust and not self._begin_robust(parts):
+        among = process_group(self.process_group)
+        losses = self._losses(among) if self.counters["form"] == "measuring" else None
+        if losses is not None and not isfinite(losses.first):
+            losses.forget_buffers()
+            self._undo("loss not finite")
             return
         if due and pending.passes == 0:
             raise InputError(_NO_CURVATURE)
@@ -220,33 +215,32 @@ class VSGD(MeasuringOptimizer):
         for part in parts:
             part.gradient_factor, part.curvature_factor = factors
         loss = pending.loss * factors[1]
-        among = process_group(self.process_group)
         if among is not None and due:
             loss = average_curvature(parts, loss, among)
         if pending.unmeasured and loss > 0:
             polyak_curvature(parts, paper.batches_of(parts, self.init_batches), loss)
         if due and not pending.unmeasured:
             self._say_if_unreached(parts)
-        self._advance(parts)
-        if is_robust and not self._inside:
+        self._advance(parts, losses)
+        if losses is not None and not self._inside:
             self._places.stay()
 
-    def _begin_robust(self, parts: list[Part]) -> bool:
-        """Go to the iterate; False: the loss is not finite, and the step before it is undone."""
-        robust.check(parts, self)
-        evaluations = self._pending.evaluations
-        if not evaluations:
+    def _losses(self, among: Any) -> robust.Losses:
+        """Go to the iterate; return what losses are there."""
+        if not self._pending.evaluations:
             raise InputError(_NO_AGAIN)
         if not self._inside:
             self._places.enter(visible_is_iterate=True)
-        if all(isfinite(one.loss) for one in evaluations):
-            return True
-        for one in evaluations:
-            one.forget_buffers()
-        self._places.undo()
-        self._places.stay()
-        self._skip("loss not finite")
-        return False
+        return robust.Losses(self._pending.evaluations, self.param_groups, among)
+
+    def _undo(self, reason: str) -> None:
+        """Skip this step, and go back to before the last one, which led here."""
+        if self.counters["form"] == "measuring":
+            self._places.undo()
+            self._places.stay()
+        elif self.counters["form"] == "following":
+            following.undo(self.state.items(), self.collective)
+        self._skip(reason)
 
     def _parts(self) -> list[Part]:
         return [
@@ -256,22 +250,22 @@ class VSGD(MeasuringOptimizer):
             if one.grad is not None and one.numel() > 0
         ]
 
-    def _advance(self, parts: list[Part]) -> None:
-        is_paper = self.counters["dialect"] != "robust"
-        slow_start = self.slow_start_factor() if is_paper else 1.0
+    def _advance(self, parts: list[Part], losses: robust.Losses | None) -> None:
+        slow_start = self.slow_start_factor()
         # What has initial batches to see waits for one with curvature.
         new = [part for part in parts if paper.is_collecting(part.state, self.init_batches)]
         ready = [part for part in parts if part.curvature is not None or part not in new]
         batches = paper.batches_of(ready, self.init_batches)
         reason = unusable(batches, self.init_batches, slow_start)
         if reason is not None:
-            self._skip(reason)
+            self._undo(reason)
             return
-        if is_paper:
+        if self.counters["form"] == "paper":
             paper.step(batches, self.init_batches, slow_start)
+        elif losses is None:
+            following.step(batches, self.init_batches, slow_start, self.collective)
         else:
-            losses = robust.Losses(self._pending.evaluations, self.param_groups)
-            robust.step(batches, self.init_batches, losses, self.collective, self._places)
+            robust.step(batches, self.init_batches, slow_start, losses, self.collective, self._places)
         self.counters["steps"] += 1
         self.counters["moves"] += not new
         still = [part for part in new if paper.is_collecting(part.state, self.init_batches)]
@@ -336,7 +330,7 @@ class VSGD(MeasuringOptimizer):
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
         if "counters" in state_dict:
-            self.counters = {"dialect": "paper", **deepcopy(state_dict["counters"])}
+            self.counters = deepcopy(state_dict["counters"])
         if "collective" in state_dict:
             self.collective = Collective.from_dict(state_dict["collective"])
         self._prepare()

@@ -1,0 +1,205 @@
+"""The numbers that all parameters share in the robust form: scale, caution, and how they come about.
+
+See docs/theory.md; the step is theta - caution scale p. The numbers stand in one list of floats (or
+an array of float64), in the order of `NAMES`; functions change it in place. Like those of the rule,
+they are Python, and Numba compiles them.
+
+Where a loss is evaluated again, `change` is how much it is above the one before the step.
+"""
+
+from math import inf, isfinite, sqrt
+from typing import Any, TypeAlias
+
+from pesky import rule
+
+__all__ = [
+    "adapt",
+    "add",
+    "add_slope",
+    "begin",
+    "compare",
+    "count_move",
+    "first_scale",
+    "follow",
+    "is_average_due",
+    "is_gross",
+    "length",
+    "memory",
+    "probed_scale",
+    "restore",
+    "shorter_scale",
+    "start_over",
+    "take_measurement",
+    "window",
+]
+
+Numbers: TypeAlias = Any  # a list of floats or an array of float64
+
+NAMES = (
+    *("slope", "slope_memory"),  # E[g.p], and over how many samples
+    *("curvature", "curvature_memory"),  # E[p.Hp]
+    *("lead", "lead_memory"),  # E[d], d = loss of the iterate - loss of the average
+    *("lead_square", "lead_square_memory"),  # E[d^2]
+    *("scale", "caution"),  # a scale of 0 is none yet
+    "moves",  # that the average of the iterates consists of
+    *("shortened", "restored"),  # accidents
+    *("undoable", "shows_average"),  # 0 or 1: the iterate before is another; the average is visible
+    *("next_slope", "next_slope_memory"),  # E[g.p] with the g after the step
+)
+SLOPE, _, CURVATURE, _, LEAD, LEAD_MEMORY, LEAD_SQUARE, LEAD_SQUARE_MEMORY, SCALE, CAUTION = range(10)
+MOVES, SHORTENED, RESTORED, UNDOABLE, SHOWS_AVERAGE, NEXT_SLOPE, _ = range(10, len(NAMES))
+START = tuple(float(name == "caution") for name in NAMES)
+
+MEMORY = 20.0  # steps that scale and caution look back at first
+MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
+GROWTH = 1.1  # of the scale in one step, at most
+FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
+SHARE = 0.2  # of all steps so far: the window of the average of the iterates
+
+PROBE = 1e-3  # of the direction, before anything is known about its length
+PROBE_FACTOR = 10.0  # from one probe to the next
+SHORTEST = 1e-12
+ATTEMPTS = 8  # to shorten a step
+
+
+def memory(numbers: Numbers) -> float:
+    """Return that of the expectations, in measurements."""
+    return MEMORY + MEMORY_SHARE * numbers[MOVES]  # type: ignore[no-any-return]
+
+
+def window(numbers: Numbers) -> float:
+    """Return that of the average of the iterates, in steps."""
+    return SHARE * numbers[MOVES]  # type: ignore[no-any-return]
+
+
+def length(numbers: Numbers) -> float:
+    """Return how far along p a step goes."""
+    return numbers[CAUTION] * numbers[SCALE]  # type: ignore[no-any-return]
+
+
+def is_average_due(numbers: Numbers) -> bool:
+    """Whether this step compares iterate and average."""
+    return numbers[MOVES] >= MEMORY and numbers[MOVES] % 2 == 0  # type: ignore[no-any-return]
+
+
+def add(numbers: Numbers, which: int, sample: float) -> None:
+    """Take a sample into an exponential average; while samples are few, it is their plain average."""
+    numbers[which + 1] = numbers[which + 1] * (1 - 1 / memory(numbers)) + 1
+    numbers[which] = rule.average(numbers[which], sample, numbers[which + 1])
+
+
+def add_slope(numbers: Numbers, sample: float) -> None:
+    """Take in a g.p."""
+    add(numbers, SLOPE, sample)
+
+
+def begin(numbers: Numbers, scale: float) -> None:
+    """Set the first scale."""
+    numbers[SCALE] = scale
+    add(numbers, CURVATURE, numbers[SLOPE] / scale)
+
+
+def adapt(numbers: Numbers) -> None:
+    """Set the scale from the averages."""
+    most = GROWTH * numbers[SCALE]
+    numbers[SCALE] = rule.next_scale(numbers[SLOPE], numbers[CURVATURE], most)
+
+
+def follow(numbers: Numbers, slope: float, next_slope: float, multiplier: float) -> None:
+    """Set the scale from the slope g.p of a step and the one that the next batch finds at its end.
+
+    `multiplier` is what the step was multiplied with from outside, and the scale does not make up for.
+    """
+    if not isfinite(next_slope):
+        return
+    add(numbers, SLOPE, slope)
+    add(numbers, NEXT_SLOPE, next_slope)
+    if numbers[SLOPE] > 0 and multiplier > 0:
+        left = 1 - (1 - numbers[NEXT_SLOPE] / numbers[SLOPE]) / multiplier
+        left = max(FOLLOWING * min(left, 1.0), -1.0)
+        numbers[SCALE] = rule.followed_scale(numbers[SCALE], left)
+
+
+def restore(numbers: Numbers) -> bool:
+    """Note that the last step has to be undone; False if there is none."""
+    if numbers[UNDOABLE] == 0:
+        return False
+    numbers[UNDOABLE] = 0.0
+    numbers[RESTORED] += 1
+    if numbers[SCALE] > 0:
+        numbers[SCALE] /= 2
+        numbers[CURVATURE] = numbers[SLOPE] / numbers[SCALE]
+    return True
+
+
+def compare(numbers: Numbers, lead: float) -> None:
+    """Set the caution from iterate against average."""
+    if not isfinite(lead * lead):
+        return
+    add(numbers, LEAD, lead)
+    add(numbers, LEAD_SQUARE, lead * lead)
+    if numbers[LEAD_SQUARE] > 0:
+        score = numbers[LEAD] / sqrt(numbers[LEAD_SQUARE])
+        numbers[CAUTION] = rule.next_caution(numbers[CAUTION], score, MEMORY + window(numbers))
+
+
+def count_move(numbers: Numbers) -> float:
+    """Note a move; return the weight of the new iterate in the average."""
+    numbers[MOVES] += 1
+    numbers[UNDOABLE] = 1.0
+    return 1 / (window(numbers) + 1)
+
+
+def start_over(numbers: Numbers) -> None:
+    """Average anew: the parameters were changed from outside."""
+    numbers[MOVES] = numbers[UNDOABLE] = numbers[SHOWS_AVERAGE] = 0.0
+    numbers[LEAD] = numbers[LEAD_MEMORY] = 0.0
+    numbers[LEAD_SQUARE] = numbers[LEAD_SQUARE_MEMORY] = 0.0
+
+
+# --- What the two searches along p have in common: for the first scale, and for a shorter step --------
+
+
+def probed_scale(change: float, slope: float, scale: float) -> float:
+    """Return the scale that a probe speaks for; a separable problem needs none above 1."""
+    curvature = rule.measured_curvature(change, slope, scale) if isfinite(change) else inf
+    return rule.next_scale(slope, curvature, 1.0)  # type: ignore[no-any-return]
+
+
+def first_scale(near: float, best: float, far: float) -> float:
+    """Return the first scale from the first probe that lowers the loss and the one that goes too far.
+
+    `near` and `far` are what the two speak for, and the larger curvature is believed; `best` is the
+    longest probe that lowered the loss as far as any.
+    """
+    return max(SHORTEST, min(near, max(best, far)))
+
+
+def is_gross(change: float, slope: float, scale: float) -> bool:
+    """Whether a step raises its own batch's loss by more than it was to lower it; NaN does."""
+    return not change <= scale * slope
+
+
+def shorter_scale(change: float, slope: float, scale: float) -> float:
+    """Return what to try after a step that was too long."""
+    shorter = scale / 4
+    if isfinite(change):
+        curvature = rule.measured_curvature(change, slope, scale)
+        shorter = min(shorter, max(slope / curvature, scale / 100))
+    return shorter
+
+
+def take_measurement(numbers: Numbers, change: float, slope: float, scale: float, error: float) -> bool:
+    """Take in the change over a step, shortened if `scale` is not the one set; False: do not move.
+
+    A change that `error` may explain does not raise the average of p.Hp.
+    """
+    if scale < numbers[SCALE]:
+        numbers[SHORTENED] += 1
+        numbers[SCALE] = scale
+        numbers[CURVATURE] = numbers[SLOPE] / scale
+        return not is_gross(change, slope, scale)
+    curvature = rule.measured_curvature(change, slope, scale)
+    if change + scale * slope > error or curvature < numbers[CURVATURE]:
+        add(numbers, CURVATURE, curvature)
+    return True

@@ -1,0 +1,67 @@
+"""The direction of a robust step: the paper's, with curvatures at least their tensor's mean."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from pesky import rule
+from pesky.torch import paper
+from pesky.torch.eager import sample_of
+from pesky.torch.parts import Batch, Part
+from pesky.torch.rows import RowsBatch
+
+__all__ = ["Direction", "Sorted", "direction_of", "sort"]
+
+
+class Direction(NamedTuple):
+    """Where to move, and the sum of gradient times direction."""
+
+    parts: list[Part]
+    values: list[Tensor]
+    slope: float
+
+
+class Sorted(NamedTuple):
+    """Batches by what a step does with them."""
+
+    moving: list[Batch]
+    by_rows: list[RowsBatch]  # sparse gradients: these follow the paper's rule, row by row
+
+
+def sort(batches: Sequence[Batch | RowsBatch], init_batches: int) -> Sorted:
+    """Let those collect that have initial batches to see; return the others."""
+    moving: list[Batch] = []
+    by_rows: list[RowsBatch] = []
+    for batch in batches:
+        if isinstance(batch, RowsBatch):
+            by_rows.append(batch)
+        elif paper.is_collecting(batch.parts[0].state, init_batches):
+            paper.collect(batch, init_batches, 1.0, max(rule.START_MEMORY, float(init_batches)))
+        else:
+            moving.append(batch)
+            paper.count(batch)
+    return Sorted(moving, by_rows)
+
+
+def direction_of(batches: Sequence[Batch]) -> Direction:
+    """Take this step's samples into the averages, and find the direction."""
+    elements = [batch for batch in batches if batch.parts[0].group["granularity"] == "element"]
+    sharing = [batch for batch in batches if batch.parts[0].group["granularity"] != "element"]
+    parts: list[Part] = []
+    values: list[Tensor] = []
+    slope = 0.0
+    for batch in elements:
+        totals = zip(batch.parts, batch.learn(), strict=True)
+        # An entry's curvature below its tensor's mean is not believed.
+        found, of_batch = batch.direct([max(p.floor, total / p.theta.numel()) for p, total in totals])
+        parts += batch.parts
+        values += found
+        slope += of_batch
+    for batch, rates in zip(sharing, paper.shared_rates(sharing), strict=True):
+        for part, rate in zip(batch.parts, rates, strict=True):
+            gradient, _ = sample_of(part, part.theta)
+            parts.append(part)
+            values.append(gradient * rate)
+            slope += rate * float((gradient * gradient).sum())
+    return Direction(parts, values, slope)
