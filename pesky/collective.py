@@ -15,14 +15,17 @@ from pesky import rule
 __all__ = [
     "adapt",
     "add",
+    "add_loss",
     "add_slope",
     "begin",
     "compare",
     "count_move",
     "first_scale",
     "follow",
+    "gross_rise",
     "is_average_due",
     "is_gross",
+    "is_suspicious",
     "length",
     "memory",
     "probed_scale",
@@ -45,14 +48,18 @@ NAMES = (
     *("shortened", "restored"),  # accidents
     *("undoable", "shows_average"),  # 0 or 1: the iterate before is another; the average is visible
     *("next_slope", "next_slope_memory"),  # E[g.p] with the g after the step
+    *("loss", "loss_memory"),  # E[L] of batches not yet learnt from
+    *("loss_square", "loss_square_memory"),  # E[L^2]
 )
 SLOPE, _, CURVATURE, _, LEAD, LEAD_MEMORY, LEAD_SQUARE, LEAD_SQUARE_MEMORY, SCALE, CAUTION = range(10)
-MOVES, SHORTENED, RESTORED, UNDOABLE, SHOWS_AVERAGE, NEXT_SLOPE, _ = range(10, len(NAMES))
+MOVES, SHORTENED, RESTORED, UNDOABLE, SHOWS_AVERAGE, NEXT_SLOPE, _ = range(10, 17)
+LOSS, _, LOSS_SQUARE, _ = range(17, len(NAMES))
 START = tuple(float(name == "caution") for name in NAMES)
 
 MEMORY = 20.0  # steps that scale and caution look back at first
 MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
 GROWTH = 1.1  # of the scale in one step, at most
+GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more than the loss itself
 FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
 SHARE = 0.2  # of all steps so far: the window of the average of the iterates
 
@@ -118,6 +125,24 @@ def follow(numbers: Numbers, slope: float, next_slope: float, multiplier: float)
         left = 1 - (1 - numbers[NEXT_SLOPE] / numbers[SLOPE]) / multiplier
         left = max(FOLLOWING * min(left, 1.0), -1.0)
         numbers[SCALE] = rule.followed_scale(numbers[SCALE], left)
+
+
+def add_loss(numbers: Numbers, loss: float) -> None:
+    """Take in the loss of a fresh batch."""
+    add(numbers, LOSS, loss)
+    add(numbers, LOSS_SQUARE, loss * loss)
+
+
+def gross_rise(numbers: Numbers) -> float:
+    """Return by how much a fresh batch's loss may rise in one step before that is called an accident."""
+    spread = sqrt(max(numbers[LOSS_SQUARE] - numbers[LOSS] * numbers[LOSS], 0.0))
+    return abs(numbers[LOSS]) + GROSS * spread  # type: ignore[no-any-return]
+
+
+def is_suspicious(numbers: Numbers, loss: float) -> bool:
+    """Whether a fresh batch's loss is so large that the last step may be the reason."""
+    undoable = numbers[UNDOABLE] > 0
+    return undoable and loss > numbers[LOSS] + gross_rise(numbers)  # type: ignore[no-any-return]
 
 
 def restore(numbers: Numbers) -> bool:

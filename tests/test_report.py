@@ -79,7 +79,7 @@ def test_the_reproduction_page_lists_cells_and_misses(store):
     assert "**7.51 ± 0.00**" in page
     assert "9.81 ± 0.00 \\*" in page
     assert re.search(r"- M0, SGD, test: ours 9\.81 .* paper 7\.60, \+29 %", page)
-    assert "- M0: vSGD-b, vSGD-g, AdaGrad" in page
+    assert "- M0: vSGD-b, vSGD-g, vSGD robust, AdaGrad" in page
 
 
 def test_commands_write_the_pages(store, tmp_path):

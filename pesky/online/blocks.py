@@ -1,4 +1,4 @@
-"""What a method sees of a network: blocks of parameters, and the five moments at which it may act.
+"""What a method sees of a network: blocks of parameters, and the moments at which it may act.
 
 A block is one layer's weights, or its biases. For one sample its gradient is an outer product plus L2,
 so it is never stored: entry (j, i) is ``row[j] * column[i] + l2 * theta[j, i]``, and its curvature is
@@ -12,9 +12,20 @@ import numpy as np
 from numba.extending import overload
 
 from pesky.online.compiled import OPTIONS, compiled
-from pesky.online.passes import Floats, Shape, Work
+from pesky.online.passes import Floats, Samples, Shape, Work
 
-__all__ = ["Block", "apply", "block_of", "collect", "conclude", "implements", "observe", "prepare"]
+__all__ = [
+    "Block",
+    "accept",
+    "apply",
+    "block_of",
+    "collect",
+    "conclude",
+    "implements",
+    "observe",
+    "prepare",
+    "settle",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -73,6 +84,11 @@ def block_of(shape: Shape, theta: Floats, work: Work, number: int, fresh: bool) 
     )
 
 
+def accept(state: Any, shape: Shape, theta: Floats, samples: Samples, index: int, loss: float) -> bool:
+    """Before everything else: whether to learn from this sample, whose loss may not be finite."""
+    return True
+
+
 def prepare(state: Any, shape: Shape, theta: Floats, work: Work) -> None:
     """Before anything is updated: whatever needs the whole network at its present parameters."""
 
@@ -93,11 +109,15 @@ def apply(state: Any, block: Block) -> None:
     """Second pass over the blocks."""
 
 
+def settle(state: Any, shape: Shape, theta: Floats, work: Work, samples: Samples, index: int) -> None:
+    """After everything else: whatever needs the sample's loss at other parameters."""
+
+
 _bodies: dict[tuple[Any, type], Callable[..., Any]] = {}
 
 
 def implements(moment: Callable[..., Any], state_class: type) -> Callable[[Function], Function]:
-    """Register what a method does at one of the five moments; a moment not registered is empty.
+    """Register what a method does at one of the moments; a moment not registered is empty.
 
     Compiled code chooses it by the class of the
     state when a kernel is compiled, so the choice costs nothing at run time.
@@ -137,3 +157,17 @@ def _conclude(state: Any) -> Callable[..., Any]:
 @overload(apply, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
 def _apply(state: Any, block: Any) -> Callable[..., Any]:
     return _body(apply, state)
+
+
+@overload(settle, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
+def _settle(
+    state: Any, shape: Any, theta: Any, work: Any, samples: Any, index: Any
+) -> Callable[..., Any]:
+    return _body(settle, state)
+
+
+@overload(accept, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
+def _accept(
+    state: Any, shape: Any, theta: Any, samples: Any, index: Any, loss: Any
+) -> Callable[..., Any]:
+    return _body(accept, state)

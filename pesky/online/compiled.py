@@ -21,9 +21,9 @@ from numba.core.caching import (
 )
 from numba.extending import overload, register_jitable
 
-from pesky import rule
+from pesky import collective, rule
 
-__all__ = ["OPTIONS", "compiled", "kernel", "largest_of"]
+__all__ = ["OPTIONS", "compiled", "compiled_apart", "kernel", "largest_of"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -37,8 +37,10 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": _SUMS, "forceinli
 
 _RULE_OPTIONS = {**OPTIONS, "fastmath": _ARITHMETIC}
 
-for _function in (vars(rule)[name] for name in rule.__all__ if name != "larger"):
-    register_jitable(**_RULE_OPTIONS)(_function)
+for _module in (rule, collective):
+    for _name in _module.__all__:
+        if _name != "larger":
+            register_jitable(**_RULE_OPTIONS)(vars(_module)[_name])
 
 
 @overload(rule.larger, jit_options=_RULE_OPTIONS, strict=False)  # type: ignore[untyped-decorator]
@@ -50,6 +52,11 @@ def _larger(one: Any, other: Any) -> Callable[..., Any]:
 def compiled(function: Function) -> Function:
     """Compile a function that kernels call."""
     return numba.njit(**OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def compiled_apart(function: Function) -> Function:
+    """Compile a function that kernels call from several places, and that is to stand once only."""
+    return numba.njit(**{**OPTIONS, "forceinline": False})(function)  # type: ignore[no-any-return]
 
 
 @compiled
@@ -77,7 +84,8 @@ def kernel(function: Function) -> Function:
 def _digest_of_sources(kernels_file: str) -> str:
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for source in (Path(kernels_file), Path(rule.__file__), *sorted(folder.rglob("*.py"))):
+    arithmetic = (Path(rule.__file__), Path(collective.__file__))
+    for source in (Path(kernels_file), *arithmetic, *sorted(folder.rglob("*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 

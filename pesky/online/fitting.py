@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from pesky import rule
 from pesky.errors import InputError, check_count
 from pesky.interrupts import stopped_by_ctrl_c
-from pesky.online.kernels import SINCE_CALL, SINCE_EPOCH, Samples
+from pesky.online.kernels import SINCE_CALL, SINCE_EPOCH
 from pesky.online.learner import Learner, samples_of
 from pesky.online.methods import Method
 from pesky.online.network import Network
-from pesky.online.passes import Integers
+from pesky.online.passes import Integers, Samples
 
 __all__ = ["FitResult", "Moment", "fit"]
 
@@ -45,7 +45,7 @@ class FitResult:
     status: Literal["finished", "diverged", "interrupted", "stopped"]
     steps: int
     diverged_at: int | None
-    rejected: int  # samples dropped because a squared gradient or a curvature was not finite
+    rejected: int  # samples not learnt from: not finite, or met after a step that had to be undone
     loss: tuple[float, ...]  # mean training loss of each epoch, as it was met
     seconds: float
     learner: Learner

@@ -1,15 +1,16 @@
 """The two loops that Python starts: look at the initial samples, and train."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pesky import rule
-from pesky.online.blocks import apply, block_of, collect, conclude, observe, prepare
+from pesky.online.blocks import accept, apply, block_of, collect, conclude, observe, prepare, settle
 from pesky.online.compiled import compiled, kernel
 from pesky.online.passes import (
     Floats,
     Integers,
+    Samples,
     Shape,
     Work,
     backward,
@@ -19,19 +20,11 @@ from pesky.online.passes import (
 )
 from pesky.online.subnormals import flush_subnormals, restore_mode
 
-__all__ = ["RUNNING", "SINCE_CALL", "SINCE_EPOCH", "SINCE_NOTE", "Samples", "look", "train"]
+__all__ = ["RUNNING", "SINCE_CALL", "SINCE_EPOCH", "SINCE_NOTE", "look", "train"]
 
 LOSS_MEMORY = 1000.0  # samples over which the watch for an exploding loss averages
 WORST_LOSS = 100.0  # in limits: what one sample counts at most, so that ten in a row end a run
 RUNNING, SINCE_NOTE, SINCE_EPOCH, SINCE_CALL = 0, 1, 2, 3  # the entries of `losses`
-
-
-class Samples(NamedTuple):
-    """Inputs with their labels (cross-entropy) or targets (squared error); the other has no rows."""
-
-    inputs: Floats
-    labels: Integers
-    targets: Floats
 
 
 @compiled
@@ -88,9 +81,9 @@ def train(
     """Learn from the samples in `order`, one at a time.
 
     `step` is the number of samples seen before. A sample whose loss, squared gradient or curvature is
-    not finite is rejected: nothing moves. `losses` holds a running average of the loss and its sums;
-    when the average is above `limit`, training stops. Returns how many samples were seen, how many of
-    them were rejected, and whether it diverged at the last of them.
+    not finite, or that the method does not accept, is rejected: nothing is learnt. `losses` holds a
+    running average of the loss and its sums; when the average is above `limit`, training stops. Returns
+    how many samples were seen, how many of them were rejected, and whether it diverged at the last.
     """
     rejected = 0
     mode = flush_subnormals()
@@ -109,7 +102,8 @@ def train(
             return n + 1, rejected, True
         power, bend = largest_powers(shape, work, fresh)
         usable = rule.is_finite_power(power) and rule.is_finite_power(bend)
-        if not (usable and np.isfinite(loss)):
+        accepted = accept(state, shape, theta, samples, order[n], loss)
+        if not (accepted and usable and np.isfinite(loss)):
             rejected += 1
             continue
         prepare(state, shape, theta, work)
@@ -118,5 +112,6 @@ def train(
         conclude(state)
         for number in range(blocks):
             apply(state, block_of(shape, theta, work, number, fresh))
+        settle(state, shape, theta, work, samples, order[n])
     restore_mode(mode)
     return order.size, rejected, False

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from pesky.errors import InputError
 from pesky.online import methods
 from pesky.online.archive import name_damage, read_arrays, write_arrays
-from pesky.online.kernels import RUNNING, SINCE_NOTE, Samples, look, train
+from pesky.online.kernels import RUNNING, SINCE_NOTE, look, train
 from pesky.online.methods import Beginning, Method
 from pesky.online.network import Network
-from pesky.online.passes import Floats, Integers, Work
+from pesky.online.passes import Floats, Integers, Samples, Work
 from pesky.online.trace import Trace, next_traced_step
 
 __all__ = ["STREAM_INITIAL_SAMPLES", "Learner", "samples_of"]
@@ -57,12 +57,12 @@ class Learner:
             raise InputError(f"method must be one of pesky.online's methods; got {method!r}")
         self.network = network
         self.method = method
-        self.beginning = Beginning(network.parameters, network.blocks)
+        self.beginning = Beginning(network.parameters, network.block_sizes)
         self.state = method.begin(self.beginning)
         self.work = Work.of_size(sum(network.sizes))
         self.trace = Trace()
         self.steps = 0  # samples seen
-        self.rejected = 0  # of them, because a squared gradient or a curvature was not finite
+        self.rejected = 0  # of them: not finite, or met after a step that had to be undone
         self.diverged_at: int | None = None  # the step that stopped it
         self._started = False
         self._waiting: list[tuple[Floats, NDArray[Any]]] = []
@@ -138,18 +138,23 @@ class Learner:
 
     def train(self, samples: Samples, order: Integers) -> tuple[int, int, bool]:
         """Run the kernel alone: no counts, no trace. See `pesky.online.kernels.train`."""
-        return train(
-            self.network.shape,
-            self.network.theta,
-            self.work,
-            self.state,
-            samples,
-            order,
-            self.steps,
-            self.method.curvature_every,
-            self._losses,
-            self._limit,
-        )
+        theta = self.network.theta
+        self.method.enter(self.state, theta)
+        try:
+            return train(
+                self.network.shape,
+                theta,
+                self.work,
+                self.state,
+                samples,
+                order,
+                self.steps,
+                self.method.curvature_every,
+                self._losses,
+                self._limit,
+            )
+        finally:
+            self.method.leave(self.state, theta)
 
     def _note(self) -> None:
         with np.errstate(over="ignore"):  # where the rule squares a large curvature

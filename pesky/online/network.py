@@ -82,9 +82,9 @@ class Network:
         return int(self.shape.bias_at[-1] + self.sizes[-1])
 
     @property
-    def blocks(self) -> int:
-        """Number of blocks: each layer's weights, each layer's biases."""
-        return 2 * (len(self.sizes) - 1)
+    def block_sizes(self) -> tuple[int, ...]:
+        """Parameters in each block: each layer's weights, each layer's biases."""
+        return tuple(block.size for layer in self.layers() for block in layer)
 
     def start_anew(self, seed: int) -> None:
         """Draw the starting parameters again."""

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from pesky.online.compiled import compiled
 
-__all__ = ["CROSS_ENTROPY", "IDENTITY", "LARGEST", "RELU", "SQUARED_ERROR", "TANH", "Shape", "Work"]
+__all__ = [
+    "CROSS_ENTROPY",
+    "IDENTITY",
+    "LARGEST",
+    "RELU",
+    "SQUARED_ERROR",
+    "TANH",
+    "Samples",
+    "Shape",
+    "Work",
+]
 
 TANH, RELU, IDENTITY = 0, 1, 2
 CROSS_ENTROPY, SQUARED_ERROR = 0, 1
@@ -55,6 +65,14 @@ class Work(NamedTuple):
         return cls._make((*per_unit, np.ones(1, np.float32), np.zeros(1, np.float32)))
 
 
+class Samples(NamedTuple):
+    """Inputs with their labels (cross-entropy) or targets (squared error); the other has no rows."""
+
+    inputs: Floats
+    labels: Integers
+    targets: Floats
+
+
 @compiled
 def slope(activation: int, output: Any) -> Any:
     """f'(a) from z = f(a), in z's type."""
@@ -63,6 +81,16 @@ def slope(activation: int, output: Any) -> Any:
     if activation == RELU:
         return np.float32(output > 0)
     return np.float32(1)
+
+
+@compiled
+def activated(activation: int, total: Any) -> Any:
+    """f(a), in a's type."""
+    if activation == TANH:
+        return np.tanh(total)
+    if activation == RELU:
+        return max(total, np.float32(0))
+    return total
 
 
 @compiled
@@ -80,11 +108,27 @@ def forward(shape: Shape, theta: Floats, work: Work) -> None:
             for i in range(columns):
                 total += weights[i] * inputs[i]
             total += theta[shape.bias_at[k] + j]
-            if k < last and shape.activation == TANH:
-                total = np.tanh(total)
-            elif k < last and shape.activation == RELU:
-                total = max(total, np.float32(0))
-            outputs[j] = total
+            outputs[j] = activated(shape.activation, total) if k < last else total
+
+
+@compiled
+def forward_along(shape: Shape, theta: Floats, direction: Floats, scale: float, output: Any) -> None:
+    """Do as `forward`, at the parameters theta - scale direction, in the type of `output`."""
+    length = output.dtype.type(scale)
+    last = shape.sizes.size - 2
+    for k in range(last + 1):
+        columns, rows = shape.sizes[k], shape.sizes[k + 1]
+        inputs = output[shape.unit_at[k] : shape.unit_at[k] + columns]
+        outputs = output[shape.unit_at[k + 1] : shape.unit_at[k + 1] + rows]
+        for j in range(rows):
+            here = slice(shape.weight_at[k] + j * columns, shape.weight_at[k] + (j + 1) * columns)
+            weights, along = theta[here], direction[here]
+            total = length - length
+            for i in range(columns):
+                total += (weights[i] - length * along[i]) * inputs[i]
+            bias = shape.bias_at[k] + j
+            total += theta[bias] - length * direction[bias]
+            outputs[j] = activated(shape.activation, total) if k < last else total
 
 
 @compiled
@@ -115,6 +159,25 @@ def head(shape: Shape, work: Work, label: int, target: Floats) -> float:
         curvature[j] = probability * (np.float32(1) - probability)
     delta[label] -= np.float32(1)
     return np.float64(np.log(total)) + np.float64(largest) - np.float64(outputs[label])
+
+
+@compiled
+def precise_loss(shape: Shape, output: Any, label: int, target: Floats) -> float:
+    """Loss of the sample, in float64: for differences between losses."""
+    start = shape.unit_at[-1]
+    outputs = output[start : start + shape.sizes[-1]]
+    total = 0.0
+    if shape.loss == SQUARED_ERROR:
+        for j in range(outputs.size):
+            gap = np.float64(outputs[j]) - np.float64(target[j])
+            total += gap * gap
+        return total / 2
+    largest = np.float64(outputs[0])
+    for j in range(outputs.size):
+        largest = max(largest, np.float64(outputs[j]))
+    for j in range(outputs.size):
+        total += np.exp(np.float64(outputs[j]) - largest)
+    return np.log(total) + (largest - np.float64(outputs[label]))  # type: ignore[no-any-return]
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""What the tests of the online engine share: its eight methods, and small data."""
+"""What the tests of the online engine share: its methods, and small data."""
 
 import numpy as np
 
@@ -10,6 +10,7 @@ METHODS = {
     "vsgd-l": VSGD(slow_start=100),
     "vsgd-b": VSGD("block"),
     "vsgd-g": VSGD("global"),
+    "vsgd-robust": VSGD(dialect="robust"),
     "sgd": SGD(0.05, gamma=0.1),
     "adagrad": AdaGrad(0.1),
     "amari": Amari(0.001, tau=1000),
@@ -28,6 +29,8 @@ VARIANTS = {
     "vsgd-l, floor": VSGD(slow_start=20, curvature_floor=3.0),
     "vsgd-b, floor": VSGD("block", curvature_floor=0.5),
     "vsgd-g, floor": VSGD("global", curvature_floor=0.5),
+    "vsgd-robust, curvature every 3": VSGD(dialect="robust", curvature_every=3),
+    "vsgd-robust, floor": VSGD(dialect="robust", curvature_floor=0.5, init_samples=3),
     "amari from samples": Amari(0.001, tau=50, start="samples"),
     "almeida from samples": Almeida(0.01, tau=50, reading="product", start="samples"),
     "almeida, printed": Almeida(0.01, tau=50, reading="printed"),

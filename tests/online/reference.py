@@ -142,6 +142,11 @@ class Twin:
     def step(self, x, target):
         raise NotImplementedError
 
+    @property
+    def visible(self):
+        """What the engine's network shows."""
+        return self.model.flat
+
     def statistics(self):
         """Return arrays by the engine's names for them."""
         return {}
@@ -371,7 +376,11 @@ class TwinSMD(Twin):
 
 def twin_of(method, network):
     """Return the twin of an engine method with its settings, on a copy of the network."""
+    from tests.online.robust_twin import TwinRobust  # which is made of what stands above
+
     model = Model(network)
+    if method.name == "vsgd" and method.dialect == "robust":
+        return TwinRobust(model, floor=method.curvature_floor or 0.0, every=method.curvature_every)
     if method.name == "vsgd":
         return twin_vsgd(
             model,

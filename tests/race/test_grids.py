@@ -79,16 +79,17 @@ def test_the_papers_settings_are_table_1_and_in_the_full_grid(benchmark):
         assert settings_text(settings) in full
 
 
-def test_the_paper_lists_39_cells():
+def test_the_paper_lists_39_cells_and_the_robust_form_is_raced_everywhere():
     listed = {name: listed_methods(name) for name in BENCHMARKS}
     assert listed["digits"] == METHODS
-    assert sum(len(methods) for name, methods in listed.items() if name != "digits") == 39
-    assert listed["C0"] == ("vsgd-l", "vsgd-b", "vsgd-g", "sgd", "adagrad")
+    assert sum(len(methods) for name, methods in listed.items() if name != "digits") == 39 + 6
+    assert listed["C0"] == ("vsgd-l", "vsgd-b", "vsgd-g", "vsgd-robust", "sgd", "adagrad")
     for name, methods in listed.items():
         assert name == "digits" or set(methods) - set(paper.BEST_SETTINGS[name]) == {
             "vsgd-l",
             "vsgd-b",
             "vsgd-g",
+            "vsgd-robust",
         }
 
 

@@ -1,4 +1,4 @@
-"""The eight methods of the race: vSGD in three granularities, and its five rivals."""
+"""The methods of the race: vSGD in three granularities and its robust form, and five rivals."""
 
 from pesky.online.methods.adagrad import AdaGrad
 from pesky.online.methods.almeida import Almeida

@@ -15,7 +15,7 @@ class Beginning(NamedTuple):
     """What a method may know of the network before the first sample."""
 
     parameters: int
-    blocks: int
+    block_sizes: tuple[int, ...]  # each layer's weights, each layer's biases
 
 
 class Method(ABC):
@@ -39,6 +39,12 @@ class Method(ABC):
 
     def end_look(self, state: State, beginning: Beginning, samples: int) -> None:  # noqa: B027
         """Turn the plain averages of the initial samples into the starting state; so many counted."""
+
+    def enter(self, state: State, theta: Floats) -> None:  # noqa: B027
+        """Turn the parameters that users see into those that are trained."""
+
+    def leave(self, state: State, theta: Floats) -> None:  # noqa: B027
+        """Turn the parameters that are trained into those that users see."""
 
     @abstractmethod
     def rates(self, state: State) -> Floats:

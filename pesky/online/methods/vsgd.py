@@ -9,7 +9,9 @@ from pesky import rule
 from pesky.errors import InputError, check_count, check_number
 from pesky.online.blocks import apply, collect, conclude, implements, observe
 from pesky.online.compiled import compiled, largest_of
+from pesky.online.methods import robust
 from pesky.online.methods.base import Beginning, Method, State, descend
+from pesky.online.methods.robust import RobustState
 from pesky.online.passes import LARGEST, Floats, Integers
 
 __all__ = ["VSGD"]
@@ -168,6 +170,7 @@ def _apply_groups(state: Any, block: Any) -> None:
     descend(block, state.rate[state.group[block.number]])
 
 
+@implements(observe, RobustState)
 @implements(observe, ElementState)
 def _observe_elements(state: Any, block: Any, count: int) -> None:
     columns = block.column.size
@@ -200,7 +203,10 @@ class VSGD(Method):
     where None, 10 in a stream); `curvature_every`, to run bbprop in one of so many updates only;
     `curvature_floor`, a lower bound on the curvature; and `dialect`, how the paper's slow start is read.
     "paper" reproduces its tables: C scales v and h, and the memory starts at 2. "literal"
-    scales v only, and the memory starts at the number of initial samples.
+    scales v only, and the memory starts at the number of initial samples. The third dialect, "robust",
+    is a method of its own (docs/theory.md): rates for each parameter, all of them times a scale that
+    is measured by evaluating each sample's loss again; 10 initial samples, no slow start. Between
+    calls the network's parameters are the average of the iterates where that was better lately.
 
     >>> from pesky.online import VSGD, Network, fit
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]
@@ -213,7 +219,7 @@ class VSGD(Method):
     granularity: Literal["element", "block", "global"] = "element"
     slow_start: float | None = None
     init_samples: int | None = None
-    dialect: Literal["paper", "literal"] = "paper"
+    dialect: Literal["paper", "literal", "robust"] = "paper"
     curvature_floor: float | None = None
     curvature_every: int = 1
 
@@ -225,8 +231,10 @@ class VSGD(Method):
             raise InputError(
                 f"granularity must be 'element', 'block' or 'global'; got {self.granularity!r}"
             )
-        if self.dialect not in ("paper", "literal"):
-            raise InputError(f"dialect must be 'paper' or 'literal'; got {self.dialect!r}")
+        if self.dialect not in ("paper", "literal", "robust"):
+            raise InputError(f"dialect must be 'paper', 'literal' or 'robust'; got {self.dialect!r}")
+        if self.dialect == "robust":
+            self._check_robust()
         if self.slow_start is not None:
             self._keep(slow_start=check_number("slow_start", self.slow_start, least=1, most=LARGEST))
         if self.init_samples is not None:
@@ -236,15 +244,28 @@ class VSGD(Method):
             self._keep(curvature_floor=floor)
         self._keep(curvature_every=check_count("curvature_every", self.curvature_every))
 
+    def _check_robust(self) -> None:
+        if self.granularity != "element":
+            raise InputError(
+                f"dialect 'robust' is for granularity 'element' only; got {self.granularity!r}"
+            )
+        if self.slow_start is not None:
+            raise InputError(f"dialect 'robust' has no slow_start; got {self.slow_start!r}")
+        if self.init_samples is None:
+            self._keep(init_samples=robust.INITIAL_SAMPLES)
+
     def begin(self, beginning: Beginning) -> State:
         """Return averages that are yet to see the initial samples."""
         floor = None if self.curvature_floor is None else np.float32(self.curvature_floor)
+        if self.dialect == "robust":
+            return robust.begin(beginning, floor)
         g, v, h = (np.zeros(beginning.parameters, np.float32) for _ in range(3))
         if self.granularity == "element":
             return ElementState(g, v, h, np.full_like(g, rule.START_MEMORY), floor)
         together = self.granularity == "global"
-        group = np.zeros(beginning.blocks, np.int64) if together else np.arange(beginning.blocks)
-        size = 1 if together else beginning.blocks
+        blocks = len(beginning.block_sizes)
+        group = np.zeros(blocks, np.int64) if together else np.arange(blocks)
+        size = 1 if together else blocks
         power, rate, signal, square, largest = (np.zeros(size, np.float32) for _ in range(5))
         memory = np.full_like(power, rule.START_MEMORY)
         return GroupState(g, h, power, memory, rate, signal, square, largest, group, floor)
@@ -253,6 +274,8 @@ class VSGD(Method):
         """Return C."""
         if self.slow_start is not None:
             return float(self.slow_start)
+        if self.dialect == "robust":
+            return 1.0
         return rule.slow_start_factor(beginning.parameters)
 
     def end_look(self, state: State, beginning: Beginning, samples: int) -> None:
@@ -265,8 +288,20 @@ class VSGD(Method):
         else:
             state.memory[:] = max(rule.START_MEMORY, samples)
 
+    def enter(self, state: State, theta: Floats) -> None:
+        """Go to the iterate, in the robust dialect."""
+        if self.dialect == "robust":
+            robust.enter(state, theta)
+
+    def leave(self, state: State, theta: Floats) -> None:
+        """Show the better of iterate and average, in the robust dialect."""
+        if self.dialect == "robust":
+            robust.leave(state, theta)
+
     def rates(self, state: State) -> Floats:
         """One a parameter, one a block or one."""
+        if self.dialect == "robust":
+            return robust.rates(state)
         if self.granularity != "element":
             return np.asarray(state.rate)
         ratio = rule.noise_ratio(state.mean_gradient * state.mean_gradient, state.mean_square)

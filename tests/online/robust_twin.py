@@ -1,0 +1,161 @@
+"""A slow, obvious twin of the robust form of vSGD: float64, plain NumPy, after docs/theory.md."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.online.reference import Twin, flat, memory_after, ratio_of
+
+EPS = float(np.finfo(np.float32).eps)  # of the engine's losses
+
+
+@dataclass
+class Mean:
+    """E[...] over the last `longest` samples; of fewer, their plain mean."""
+
+    value: float = 0.0
+    count: float = 0.0
+
+    def add(self, sample, longest):
+        self.count = self.count * (1 - 1 / longest) + 1
+        self.value += (sample - self.value) / self.count
+
+
+@dataclass
+class TwinRobust(Twin):
+    floor: float = 0.0
+    every: int = 1
+    slope: Mean = field(default_factory=Mean)
+    bend: Mean = field(default_factory=Mean)
+    lead: Mean = field(default_factory=Mean)
+    lead_square: Mean = field(default_factory=Mean)
+    scale: float | None = None
+    caution: float = 1.0
+    moves: int = 0
+    shortened: int = 0
+    loss: Mean = field(default_factory=Mean)
+    loss_square: Mean = field(default_factory=Mean)
+    previous: list | None = None
+    restored: int = 0
+
+    def begin(self, samples):
+        gradients = [self.model.gradient(x, target) for x, target in samples]
+        curvatures = [self.model.curvature(x) for x, _ in samples]
+        self.g = [np.mean(parts, axis=0) for parts in zip(*gradients, strict=True)]
+        self.v = [np.mean(np.square(parts), axis=0) for parts in zip(*gradients, strict=True)]
+        self.h = [np.mean(parts, axis=0) for parts in zip(*curvatures, strict=True)]
+        self.tau = [np.full(g.shape, max(2.0, len(samples))) for g in self.g]
+        self.average = [block.copy() for block in self.model.blocks]
+
+    def step(self, x, target):
+        if self.went_wrong(x, target):
+            self.model.blocks[:], self.previous = self.previous, None
+            self.restored += 1
+            self.scale /= 2
+            self.rates = self.rates / 2
+            self.bend.value = self.slope.value / self.scale
+            self.t += 1
+            return
+        gradient = self.model.gradient(x, target)
+        self.learn(gradient, x)
+        trusted = [np.maximum(h, max(h.mean(), self.floor)) for h in self.h]
+        ratios = [ratio_of(g**2, v) for g, v in zip(self.g, self.v, strict=True)]
+        eta = [ratio_of(ratio, h) for ratio, h in zip(ratios, trusted, strict=True)]
+        p = [rate * g for rate, g in zip(eta, gradient, strict=True)]
+        slope = flat(gradient) @ flat(p)
+        if slope > 0:
+            self.move(p, slope, x, target)
+        self.rates = self.caution * (self.scale or 0.0) * flat(eta)
+
+    def went_wrong(self, x, target):
+        """Whether the last step raised this sample's loss by far more than losses differ."""
+        loss = self.model.loss(x, target)
+        spread = math.sqrt(max(0.0, self.loss_square.value - self.loss.value**2))
+        gross = self.loss.value + 10 * spread
+        before = 0.0 if self.previous is None else self.model.loss(x, target, self.previous)
+        if self.previous is not None and min(loss - self.loss.value, loss - before) > gross:
+            return True
+        self.loss.add(loss, 20 + 0.05 * self.moves)
+        self.loss_square.add(loss**2, 20 + 0.05 * self.moves)
+        return False
+
+    def learn(self, gradient, x):
+        fresh = self.t % self.every == 0
+        self.t += 1
+        curvature = self.model.curvature(x) if fresh else self.h
+        for n, grad in enumerate(gradient):
+            w = 1 / self.tau[n]
+            self.g[n] = (1 - w) * self.g[n] + w * grad
+            self.v[n] = (1 - w) * self.v[n] + w * grad**2
+            self.h[n] = (1 - w) * self.h[n] + w * curvature[n]
+            self.tau[n] = memory_after(self.tau[n], ratio_of(self.g[n] ** 2, self.v[n]))
+
+    def move(self, p, slope, x, target):
+        first = self.model.objective(x, target)
+
+        def after(scale):
+            return [block - scale * step for block, step in zip(self.model.blocks, p, strict=True)]
+
+        def loss_after(scale):
+            return self.model.objective(x, target, after(scale))
+
+        def bend_at(scale):
+            return max(0.0, 2 * (loss_after(scale) - first + scale * slope) / scale**2)
+
+        memory = 20 + 0.05 * self.moves
+        self.slope.add(slope, memory)
+        if self.scale is None:
+            self.scale = self.first_scale(slope, first, loss_after, bend_at)
+            self.bend.add(self.slope.value / self.scale, memory)
+        longest = 1.1 * self.scale
+        self.scale = self.slope.value / max(self.bend.value, self.slope.value / longest)
+        if self.moves >= 20 and self.moves % 2 == 0:
+            self.compare(first - self.model.objective(x, target, self.average), memory)
+        scale = self.scale
+        while loss_after(scale) - first > scale * slope and scale > self.scale / 4**8:
+            scale = min(scale / 4, max(slope / bend_at(scale), scale / 100))
+        if scale < self.scale:
+            self.shortened += 1
+            self.scale, self.bend.value = scale, self.slope.value / scale
+        else:
+            noise = 4 * EPS * (abs(loss_after(scale)) + abs(first))
+            if loss_after(scale) - first + scale * slope > noise or bend_at(scale) < self.bend.value:
+                self.bend.add(bend_at(scale), memory)
+        self.previous = list(self.model.blocks)
+        self.model.blocks[:] = after(self.caution * self.scale)
+        self.moves += 1
+        for average, block in zip(self.average, self.model.blocks, strict=True):
+            average += (block - average) / (0.2 * self.moves + 1)
+
+    def first_scale(self, slope, first, loss_after, bend_at):
+        shortest = 1e-3
+        while loss_after(shortest) >= first:
+            shortest /= 10
+        longest = best = shortest
+        while longest < 1 and loss_after(longest) <= loss_after(best):
+            best, longest = longest, 10 * longest
+        near, far = (slope / max(slope, bend_at(scale)) for scale in (shortest, longest))
+        return min(near, max(best, far))
+
+    def compare(self, lead, memory):
+        self.lead.add(lead, memory)
+        self.lead_square.add(lead**2, memory)
+        if self.lead_square.value > 0:
+            z = self.lead.value / math.sqrt(self.lead_square.value)
+            w = 20 + 0.2 * self.moves
+            self.caution = min(1.0, self.caution * (w - z) / (w + z))
+
+    @property
+    def visible(self):
+        return flat(self.average) if self.lead.value > 0 else self.model.flat
+
+    def statistics(self):
+        return {
+            "mean_gradient": flat(self.g),
+            "mean_square": flat(self.v),
+            "mean_curvature": flat(self.h),
+            "memory": flat(self.tau),
+            "iterate": self.model.flat,
+            "average": flat(self.average),
+        }
