@@ -112,18 +112,14 @@ def adapt(numbers: Numbers) -> None:
     numbers[SCALE] = rule.next_scale(numbers[SLOPE], numbers[CURVATURE], most)
 
 
-def follow(numbers: Numbers, slope: float, next_slope: float, multiplier: float) -> None:
-    """Set the scale from the slope g.p of a step and the one that the next batch finds at its end.
-
-    `multiplier` is what the step was multiplied with from outside, and the scale does not make up for.
-    """
+def follow(numbers: Numbers, slope: float, next_slope: float) -> None:
+    """Set the scale from the slope g.p of a step and the one that the next batch finds at its end."""
     if not isfinite(next_slope):
         return
     add(numbers, SLOPE, slope)
     add(numbers, NEXT_SLOPE, next_slope)
-    if numbers[SLOPE] > 0 and multiplier > 0:
-        left = 1 - (1 - numbers[NEXT_SLOPE] / numbers[SLOPE]) / multiplier
-        left = max(FOLLOWING * min(left, 1.0), -1.0)
+    if numbers[SLOPE] > 0:
+        left = max(FOLLOWING * min(numbers[NEXT_SLOPE] / numbers[SLOPE], 1.0), -1.0)
         numbers[SCALE] = rule.followed_scale(numbers[SCALE], left)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
 
 __all__ = [
     "RandomState",
@@ -45,21 +45,35 @@ def same_randomness(state: RandomState | None) -> Iterator[None]:
         _set_random_state(present)
 
 
+_noted: list[dict[Tensor, Tensor]] = []
+
+
+def _note(module: torch.nn.Module, inputs: Any) -> None:
+    if torch.compiler.is_compiling():  # what is inside a compiled model is noted when that is called
+        return
+    for buffer in module.buffers(recurse=hasattr(module, "_orig_mod")):
+        for before in _noted:
+            if buffer not in before:
+                before[buffer] = buffer.detach().clone()
+
+
+# torch.compile checks the keys of hooks: under another one each time, it would compile each time.
+_handle = register_module_forward_pre_hook(_note)
+_handle.remove()
+
+
 @contextmanager
 def noted_buffers() -> Iterator[dict[Tensor, Tensor]]:
     """Note the buffers (batch norm's averages) of every module called meanwhile, as they were."""
     before: dict[Tensor, Tensor] = {}
-
-    def note(module: torch.nn.Module, inputs: Any) -> None:
-        for buffer in module.buffers(recurse=False):
-            if buffer not in before:
-                before[buffer] = buffer.detach().clone()
-
-    handle = register_module_forward_pre_hook(note)
+    _noted.append(before)
+    _global_forward_pre_hooks[_handle.id] = _note
     try:
         yield before
     finally:
-        handle.remove()
+        _noted.pop()
+        if not _noted:
+            del _global_forward_pre_hooks[_handle.id]
 
 
 @torch.no_grad()

@@ -26,6 +26,7 @@ class Collective:
     numbers: list[float] = field(default_factory=lambda: list(shared.START))
     has_statistics: bool = False  # whether there are buffers that passes change, such as batch norm's
     last_slope: float = 0.0  # g.p of the last step, where the scale follows gradients
+    spared_slope: float = 0.0  # of it, what an lr below 1 wants left
     history: list[float] = field(default_factory=list)  # caution times scale, at equal distances
     distance: int = 1
     since: int = 0  # the last entry of the history

@@ -12,13 +12,20 @@ import torch
 from torch import Tensor
 
 from pesky import collective as shared
+from pesky import rule
 from pesky.torch.collective import Collective
-from pesky.torch.direction import direction_of, sort
+from pesky.torch.direction import Direction, direction_of, sort
 from pesky.torch.eager import sample_of
 from pesky.torch.parts import Batch, Part
 from pesky.torch.rows import RowsBatch
 
 __all__ = ["step", "undo"]
+
+# Where the slope has turned to so many times its size, the loss has risen by the slope times the step
+# (were it a quadratic): as much as the step was to lower it.
+_GROSS = 3.0
+_LAG = 10.0  # of the average slope over the present one, from which on it is made to forget
+_KEPT = 0.8  # of it in a step, then
 
 
 def step(
@@ -27,38 +34,92 @@ def step(
     """Let every batch collect or move."""
     moving, by_rows = sort(batches, init_batches)
     parts = [part for batch in moving for part in batch.parts]
-    if collective.moves > 0:
-        _follow(parts, collective)
-    direction = direction_of(moving)
-    if 0 < direction.slope < inf:
-        if collective.scale == 0:
-            collective.numbers[shared.SCALE] = shared.PROBE
-        collective.last_slope = direction.slope
-        for part, value in zip(direction.parts, direction.values, strict=True):
-            length = float(part.group["lr"]) * collective.scale
-            part.theta.copy_(part.theta.to(value.dtype).add(value, alpha=-length))
-            part.state.update({"direction": value, "length": length})
-        collective.count()
+    if collective.numbers[shared.UNDOABLE] == 0 or _follow(parts, collective):
+        _move(moving, parts, collective)
     for batch in by_rows:
         batch.advance(init_batches, slow_start)
 
 
-def _follow(parts: Sequence[Part], collective: Collective) -> None:
-    """Let the scale follow what this batch's gradient says about the last step."""
+def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collective) -> None:
+    slowed = [part for part in parts if _lr(part) != 1]
+    expected = {part.theta: part.state["mean_gradient"].clone() for part in slowed}
+    direction = direction_of(batches)
+    if 0 < direction.slope < inf:
+        if collective.scale == 0:
+            collective.numbers[shared.SCALE] = shared.PROBE
+        collective.last_slope, collective.spared_slope = _slopes(direction, expected)
+        scale = collective.scale
+        collective.count()
+        for part, value in zip(direction.parts, direction.values, strict=True):
+            length = _lr(part) * scale
+            part.theta.copy_(part.theta.to(value.dtype).add(value, alpha=-length))
+            part.state.update({"direction": value, "length": length, "move": collective.moves})
+
+
+def _lr(part: Part) -> float:
+    return float(part.group["lr"])
+
+
+def _slopes(direction: Direction, expected: dict[Tensor, Tensor]) -> tuple[float, float]:
+    """Return the slope along the step, and how much of it lr wants left at its end.
+
+    Only a gradient that this batch has no part in can tell the latter: with the batch's own, noise
+    would look like a slope, and a small lr like a step that is too long.
+    """
+    if not expected:
+        return direction.slope, 0.0
+    slopes, spared = [], []
+    for part, value in zip(direction.parts, direction.values, strict=True):
+        lr = _lr(part)
+        slopes.append(lr * _dot(sample_of(part, part.theta)[0], value))
+        if lr != 1:
+            spared.append(lr * (1 - lr) * _dot(expected[part.theta], value))
+    return _sum(slopes), _sum(spared)
+
+
+def _follow(parts: Sequence[Part], collective: Collective) -> bool:
+    """Let the scale follow what this batch's gradient says about the last step; False: it is undone."""
     slopes = [
-        (sample_of(part, part.theta)[0] * part.state["direction"]).sum()
+        part.state["length"] / collective.scale * _dot(sample_of(part, part.theta)[0], value)
         for part in parts
-        if "direction" in part.state
+        if (value := _last_direction(part.state, collective)) is not None
     ]
-    if slopes:
-        next_slope = float(torch.stack([one.double().cpu() for one in slopes]).sum())
-        shared.follow(collective.numbers, collective.last_slope, next_slope, _multiplier(parts))
+    slope, numbers = collective.last_slope, collective.numbers
+    if not slopes or slope == 0:
+        return True
+    left = _sum(slopes) - collective.spared_slope
+    _forget(numbers, slope)
+    collective.last_slope = 0.0  # until the next move, there is nothing more to learn from this one
+    if left < -_GROSS * max(slope, numbers[shared.SLOPE]):
+        shorter = rule.followed_scale(collective.scale, left / slope)
+        undo(((part.theta, part.state) for part in parts), collective)
+        numbers[shared.SCALE] = min(collective.scale, shorter)
+        numbers[shared.NEXT_SLOPE] = min(numbers[shared.NEXT_SLOPE], 0.0)
+        return False
+    shared.follow(numbers, slope, left)
+    return True
 
 
-def _multiplier(parts: Sequence[Part]) -> float:
-    """Return the mean of lr over all entries."""
-    entries = sum(part.theta.numel() for part in parts)
-    return sum(float(part.group["lr"]) * part.theta.numel() for part in parts) / entries
+def _forget(numbers: shared.Numbers, slope: float) -> None:
+    """Let earlier slopes count less where they were much larger: they would outweigh all new ones."""
+    before = numbers[shared.SLOPE]
+    if before > _LAG * slope:
+        share = max(_KEPT, _LAG * slope / before)
+        numbers[shared.SLOPE] *= share
+        numbers[shared.NEXT_SLOPE] *= share
+
+
+def _last_direction(state: dict[str, Any], collective: Collective) -> Tensor | None:
+    """Return where the last step moved a parameter; None if it did not."""
+    return state["direction"] if state.get("move") == collective.moves else None
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    return (one * other).sum()
+
+
+def _sum(numbers: Sequence[Tensor]) -> float:
+    return float(torch.stack([one.double().cpu() for one in numbers]).sum())
 
 
 @torch.no_grad()
@@ -67,7 +128,5 @@ def undo(states: Iterable[tuple[Tensor, dict[str, Any]]], collective: Collective
     if not shared.restore(collective.numbers):
         return
     for parameter, state in states:
-        if "direction" in state:
-            parameter.copy_(
-                parameter.to(state["direction"].dtype) + state["length"] * state["direction"]
-            )
+        if (direction := _last_direction(state, collective)) is not None:
+            parameter.copy_(parameter.to(direction.dtype) + state["length"] * direction)

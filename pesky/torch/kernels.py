@@ -176,12 +176,14 @@ def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
         theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
         tau = _piece(table, MEMORIES, row, first, last, settings)
-        decay = settings[row, DECAY]
+        pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
         total = decay - decay
         if table[row, CURVATURE] != 0:
             curvatures = _piece(table, CURVATURE, row, first, last, settings)
+            bend = settings[row, CURVATURE_FACTOR]
             for i in range(theta.size):
-                gradient, curvature = gradients[i] + decay * theta[i], abs(curvatures[i]) + decay
+                gradient = pull * gradients[i] + decay * theta[i]
+                curvature = abs(bend * curvatures[i]) + decay
                 _, g[i], v[i], h[i], tau[i] = rule.element_update(
                     gradient, curvature, g[i], v[i], h[i], tau[i]
                 )
@@ -189,7 +191,7 @@ def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
         else:
             for i in range(theta.size):
                 _, g[i], v[i], _, tau[i] = rule.element_update(
-                    gradients[i] + decay * theta[i], h[i], g[i], v[i], h[i], tau[i]
+                    pull * gradients[i] + decay * theta[i], h[i], g[i], v[i], h[i], tau[i]
                 )
                 total += h[i]
         sums[k, 0] = total

@@ -100,7 +100,11 @@ class MeasuringOptimizer(Optimizer):
         parameters = self._parameters()
         self._pending.loss_scale = loss_scale_of(loss) if scale is None else scale
         source, values = self._measuring.before_backward(
-            untapped(loss), parameters, can_repeat=again is not None, seed=self.counters["steps"]
+            untapped(loss),
+            parameters,
+            can_repeat=again is not None,
+            seed=self.counters["steps"],
+            known_curved=self._is_known_curved(),
         )
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
@@ -121,11 +125,15 @@ class MeasuringOptimizer(Optimizer):
             self._parameters(),
             can_repeat=False,
             seed=self.counters["steps"],
+            known_curved=self._is_known_curved(),
             upstream=upstream,
         )
         if scaler is not None and scaler.is_enabled():
             self._pending.loss_scale = scaler.get_scale()
         self._take(source, values, loss, 1.0 if values is not None else abs(float(upstream)))
+
+    def _is_known_curved(self) -> bool:
+        return "bbprop" in self.counters["sources"]
 
     def _take(self, source: str, values: Any, loss: Tensor, factor: float) -> None:
         sources = self.counters["sources"]

@@ -48,9 +48,14 @@ class Measuring:
         *,
         can_repeat: bool,
         seed: int,
+        known_curved: bool = False,
         upstream: Tensor | None = None,
     ) -> Found:
-        """Measure on the graph of the loss, which the backward pass will free."""
+        """Measure on the graph of the loss, which the backward pass will free.
+
+        A loss that is `known_curved` only happens to be flat, as a saturated softmax is, where bbprop
+        finds nothing.
+        """
         if callable(self.choice):
             return Found("callable", self._scaled(call(self.choice, loss, parameters), upstream))
         if self.choice == "hutchinson":
@@ -66,7 +71,7 @@ class Measuring:
             found = curvature_of(loss, parameters, upstream=upstream)
         except UnsupportedGraph as problem:
             return self._without_bbprop(loss, parameters, can_repeat, seed, upstream, problem)
-        if found.curved:
+        if found.curved or known_curved:
             return Found("bbprop", found.values)
         reason = "the loss has no curvature of its own (such as L1 or hinge)"
         return self._say(reason, Found("polyak", None))

@@ -18,7 +18,7 @@ from pesky.torch.parts import Batch
 from pesky.torch.places import Places
 from pesky.torch.rows import RowsBatch
 
-__all__ = ["Losses", "step"]
+__all__ = ["Losses", "step", "went_wrong"]
 
 
 class Losses:
@@ -75,6 +75,19 @@ def step(
         places.go("iterate")
     for batch in by_rows:
         batch.advance(init_batches, slow_start)
+
+
+def went_wrong(losses: Losses, collective: Collective, places: Places) -> bool:
+    """Whether the last step raised the loss of this batch, which it had not seen, grossly."""
+    numbers = collective.numbers
+    if shared.is_suspicious(numbers, losses.first):
+        places.go("previous")
+        before = losses.again()
+        places.go("iterate")
+        if losses.first - before > shared.gross_rise(numbers):
+            return True
+    shared.add_loss(numbers, losses.first)
+    return False
 
 
 def _move(direction: Direction, losses: Losses, collective: Collective, places: Places) -> None:

@@ -52,8 +52,8 @@ class VSGD(MeasuringOptimizer):
     lower bound. The first `init_batches` steps collect averages without moving; then v and h are
     overestimated by `slow_start` (where None, by a tenth of the number of parameters).
     `dialect` "robust" sets the length of the step, too, by evaluating each loss again at its end, and
-    shows the average of the parameters where that is better; see docs/theory.md. It needs `minimize`,
-    or `backward(loss, again=closure)`, which leaves out the average; without either, it is "paper".
+    shows the average of the parameters where that is better; see docs/theory.md. Best is `minimize`;
+    `backward(loss, again=closure)` leaves out the average, and without either gradients set the length.
     `process_group` is where data-parallel gradients are averaged: None for all processes there
     are, False for none.
 
@@ -202,10 +202,14 @@ class VSGD(MeasuringOptimizer):
         pending, due = self._pending, self._is_due()
         among = process_group(self.process_group)
         losses = self._losses(among) if self.counters["form"] == "measuring" else None
-        if losses is not None and not isfinite(losses.first):
-            losses.forget_buffers()
-            self._undo("loss not finite")
-            return
+        if losses is not None:
+            reason = None if isfinite(losses.first) else "loss not finite"
+            if reason is None and robust.went_wrong(losses, self.collective, self._places):
+                reason = "loss much higher after the last step"
+            if reason is not None:
+                losses.forget_buffers()
+                self._undo(reason)
+                return
         if due and pending.passes == 0:
             raise InputError(_NO_CURVATURE)
         factors = unscaling(self, pending)

@@ -13,19 +13,39 @@ from pesky.torch import VSGD
 from tests.torch.loops import batches, model
 
 STEPS = 30
+PAPER = {"dialect": "paper"}
 CASES = {
-    "element": {},
-    "block": {"granularity": "block"},
-    "global": {"granularity": "global"},
-    "every": {"curvature_every": 3},
-    "watch": {},
-    "no curvature": {},
+    "element": PAPER,
+    "block": {"granularity": "block", **PAPER},
+    "global": {"granularity": "global", **PAPER},
+    "every": {"curvature_every": 3, **PAPER},
+    "watch": PAPER,
+    "no curvature": PAPER,
+    "following": {},
+    "following, block": {"granularity": "block"},
+    "following, watch": {},
+    "following, no curvature": {},
+    "measuring": {},
+    "measuring, block": {"granularity": "block"},
+    "measuring, by hand": {"weight_decay": 0.01},
 }
 
 
+SPOILED = {
+    "element": "curvature not finite",
+    "following": "curvature not finite",
+    "measuring": "loss not finite",
+}
+
+
+def model_of(case):
+    """Return the model, in float64 where differences of losses would amplify rounding."""
+    return model(dtype=torch.float64 if "measuring" in case else torch.float32)
+
+
 def loss_of(case, output, y):
-    if case == "no curvature":
-        return l1_loss(output[:, 0], y.float())
+    if "no curvature" in case:
+        return l1_loss(output[:, 0], y.to(output.dtype))
     return cross_entropy(output, y)
 
 
@@ -43,15 +63,31 @@ def train(case, net, mine, spoil=None):
     warnings.filterwarnings("ignore", message=".*no curvature of its own")
     optimizer = VSGD(net.parameters(), **CASES[case])
     criterion = Criterion(case)
-    if case == "watch":
+    if "watch" in case:
         optimizer.watch(criterion)
+    dtype = next(net.parameters()).dtype
     for step, (x, y) in enumerate(batches(STEPS)):
+        x = x.to(dtype)
+
+        def loss(x=x[mine], y=y[mine], factor=float("nan") if step == spoil else 1.0):
+            return factor * criterion(net(x), y)
+
+        if case in ("measuring", "measuring, block"):
+            optimizer.minimize(loss)
+            continue
         optimizer.zero_grad()
-        loss = criterion(net(x[mine]), y[mine])
-        loss.backward() if case == "watch" else optimizer.backward(loss)
+        if "watch" in case:
+            criterion(net(x[mine]), y[mine]).backward()
+        elif case == "measuring, by hand":
+            optimizer.backward(loss(), again=loss)
+        else:
+            optimizer.backward(criterion(net(x[mine]), y[mine]))
         if step == spoil:
             next(iter(optimizer._pending.values.values())).fill_(float("nan"))
         optimizer.step()
+    assert optimizer.counters["form"] == (
+        case.split(",")[0] if optimizer.dialect == "robust" else "paper"
+    )
     return [p.detach().clone() for p in net.parameters()], dict(optimizer.counters["skipped"])
 
 
@@ -59,10 +95,11 @@ def main(folder, rank):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     half = slice(4 * rank, 4 * rank + 4)
-    found = {case: train(case, DistributedDataParallel(model()), half) for case in CASES}
-    # Only the first process has a bad curvature; both must skip the step.
+    found = {case: train(case, DistributedDataParallel(model_of(case)), half) for case in CASES}
+    # Only the first process has a bad curvature, or a bad loss; both must skip the step.
     spoil = 20 if rank == 0 else None
-    found["spoiled"] = train("element", DistributedDataParallel(model()), half, spoil)
+    for case in SPOILED:
+        found[f"spoiled {case}"] = train(case, DistributedDataParallel(model_of(case)), half, spoil)
     torch.save(found, Path(folder) / f"{rank}.pt")
     distributed.destroy_process_group()
 

@@ -4,6 +4,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from pesky.torch import VSGD
+
+DIALECTS = ("paper", "robust")
+FORMS = ("paper", "measuring", "following")
+
 
 def data(samples=400, seed=0):
     """Three classes in ten dimensions, told apart by a smooth boundary."""
@@ -25,10 +30,31 @@ def batches(steps, size=8, seed=1):
         yield x[chosen], y[chosen]
 
 
+def paper(net, **settings):
+    return VSGD(net.parameters(), dialect="paper", **settings)
+
+
 def train(net, optimizer, steps=30, seed=1, dtype=torch.float32):
     """Take steps by `minimize`."""
     for x, y in batches(steps, seed=seed):
         optimizer.minimize(lambda x=x, y=y: cross_entropy(net(x.to(dtype)).float(), y))
+
+
+def train_by_backward(net, optimizer, steps=30, seed=1, factor=1.0):
+    """Take steps without a second evaluation."""
+    for x, y in batches(steps, seed=seed):
+        optimizer.zero_grad()
+        optimizer.backward(factor * cross_entropy(net(x), y))
+        optimizer.step()
+
+
+def train_in_form(form, net, optimizer, steps=30, seed=1):
+    """Take steps the way that leads to one of `FORMS`."""
+    (train_by_backward if form == "following" else train)(net, optimizer, steps, seed)
+
+
+def dialect_of(form):
+    return "paper" if form == "paper" else "robust"
 
 
 def parameters(net):

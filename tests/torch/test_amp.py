@@ -4,19 +4,27 @@ import pytest
 import torch
 from torch import nn
 from torch.amp import GradScaler
-from torch.nn.functional import cross_entropy
 
 from pesky.errors import InputError
 from pesky.torch import VSGD
-from tests.torch.loops import accuracy, batches, close, model, parameters, same, train
+from tests.torch.loops import (
+    DIALECTS,
+    accuracy,
+    batches,
+    close,
+    model,
+    parameters,
+    same,
+    train_by_backward,
+)
 
 WAYS = ("scaled loss", "scaler", "watch")
 
 
-def amp_training(net, way, steps, *, unscale=False, spoil=None, told=True, autocast=False):
+def amp_training(net, way, steps, *, unscale=False, spoil=None, told=True, autocast=False, **settings):
     """Train with a GradScaler; `spoil` is the step whose gradient overflows."""
     scaler, criterion = GradScaler("cpu", init_scale=1024.0), nn.CrossEntropyLoss()
-    optimizer = VSGD(net.parameters())
+    optimizer = VSGD(net.parameters(), **settings)
     if way == "watch":
         optimizer.watch(criterion, scaler=scaler if told else None)
     for step, (x, y) in enumerate(batches(steps)):
@@ -39,12 +47,13 @@ def amp_training(net, way, steps, *, unscale=False, spoil=None, told=True, autoc
     return optimizer
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_scaling_the_loss_changes_nothing(way, unscale):
+def test_scaling_the_loss_changes_nothing(way, unscale, dialect):
     net, other = model(), model()
-    train(net, VSGD(net.parameters()), 30)
-    amp_training(other, way, 30, unscale=unscale)
+    train_by_backward(net, VSGD(net.parameters(), dialect=dialect), 30)
+    amp_training(other, way, 30, unscale=unscale, dialect=dialect)
     close(parameters(net), parameters(other), rtol=1e-4, atol=1e-5)
 
 
@@ -63,20 +72,18 @@ def test_unscaled_gradients_with_curvature_of_unknown_scale_are_refused():
         amp_training(model(), "watch", 1, unscale=True, told=False)
 
 
-def test_a_constant_factor_is_no_loss_scale_without_a_scaler():
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_constant_factor_is_no_loss_scale_without_a_scaler(dialect):
     net, other = model(), model()
-    train(net, VSGD(net.parameters()), 20)
-    optimizer = VSGD(other.parameters())
-    for x, y in batches(20):
-        optimizer.zero_grad()
-        optimizer.backward(cross_entropy(other(x), y) * torch.tensor(2.0))
-        optimizer.step()
+    train_by_backward(net, VSGD(net.parameters(), dialect=dialect), 20)
+    optimizer = VSGD(other.parameters(), dialect=dialect)
+    train_by_backward(other, optimizer, 20, factor=torch.tensor(2.0))
     close(parameters(net), parameters(other), rtol=1e-3, atol=1e-4)  # the rates undo the factor
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_autocast_trains(way):
     net = model()
-    optimizer = amp_training(net, way, 300, autocast=True)
+    optimizer = amp_training(net, way, 900, autocast=True)
     assert accuracy(net) > 0.8
     assert list(optimizer.explain().curvature_sources) == ["bbprop"]

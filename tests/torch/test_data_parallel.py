@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from tests.torch.data_parallel import CASES, train
-from tests.torch.loops import close, model, same
+from tests.torch.data_parallel import CASES, SPOILED, model_of, train
+from tests.torch.loops import close, same
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def ranks(tmp_path_factory):
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 
-@pytest.mark.parametrize("case", [*CASES, "spoiled"])
+@pytest.mark.parametrize("case", [*CASES, *(f"spoiled {case}" for case in SPOILED)])
 def test_replicas_stay_identical(ranks, case):
     assert same(ranks[0][case][0], ranks[1][case][0])
     assert ranks[0][case][1] == ranks[1][case][1]
@@ -27,9 +27,10 @@ def test_replicas_stay_identical(ranks, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_they_learn_as_one_process_does(ranks, case):
-    alone, _ = train(case, model(), slice(0, 8))
+    alone, _ = train(case, model_of(case), slice(0, 8))
     close(alone, ranks[0][case][0], rtol=2e-3, atol=2e-4)
 
 
-def test_a_bad_curvature_in_one_process_is_skipped_by_all(ranks):
-    assert [found["spoiled"][1] for found in ranks] == [{"curvature not finite": 1}] * 2
+@pytest.mark.parametrize("case", SPOILED)
+def test_what_is_bad_in_one_process_is_skipped_by_all(ranks, case):
+    assert [found[f"spoiled {case}"][1] for found in ranks] == [{SPOILED[case]: 1}] * 2

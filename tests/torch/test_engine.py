@@ -27,6 +27,7 @@ def run(method, sizes, l2, dtype, steps, **settings):
         init_batches=INITIAL,
         curvature_every=method.curvature_every,
         curvature_floor=method.curvature_floor,
+        dialect="paper",
         **settings,
     )
     before = flat(model)

@@ -179,6 +179,66 @@ def test_every_evaluation_sees_the_same_dropout_and_the_generator_moves_on_once(
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_augmentation_in_the_closure_is_the_same_in_every_evaluation():
+    """Drawing in the closure gives the same steps as drawing before it."""
+    ends = []
+    for inside in (True, False):
+        torch.manual_seed(0)
+        model = mlp()
+        optimizer = robust(model)
+        for x, y in classes(80):
+            if inside:
+                optimizer.minimize(
+                    lambda x=x, y=y, model=model: F.cross_entropy(model(x + torch.rand(32, 8)), y)
+                )
+            else:
+                moved = x + torch.rand(32, 8)
+                optimizer.minimize(lambda x=moved, y=y, model=model: F.cross_entropy(model(x), y))
+        ends.append((values(model), torch.rand(1), optimizer.collective.scale))
+    assert torch.equal(ends[0][0], ends[1][0])
+    assert torch.equal(ends[0][1], ends[1][1])
+    assert ends[0][2] == ends[1][2]
+
+
+def test_other_evaluations_leave_batch_norms_averages_alone():
+    """At lr 0 they are those of one pass a batch, and in training nothing depends on them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 3))
+    plain = copy.deepcopy(model)
+    optimizer = robust(model, lr=0.0)
+    torch.manual_seed(1)
+    losses = train(optimizer, model, classes(60))
+    torch.manual_seed(1)
+    expected = [F.cross_entropy(plain(x), y).item() for x, y in classes(60)]
+    assert losses == pytest.approx(expected, rel=1e-5)
+    for one, other in zip(model.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_a_compiled_model_is_compiled_once_and_its_buffers_are_put_back():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 3))
+    plain = copy.deepcopy(model)
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=backend)
+    optimizer = robust(model, lr=0.0, curvature="finite-difference")
+    train(optimizer, compiled, classes(14))
+    count = len(graphs)
+    train(optimizer, compiled, classes(14))
+    assert len(graphs) == count
+    for _ in range(2):
+        for x, _ in classes(14):
+            plain(x)
+    for one, other in zip(model.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_batch_norms_averages_are_of_the_visible_parameters():
     torch.manual_seed(0)
     norm = nn.BatchNorm1d(16, momentum=1.0)  # its averages are those of one batch
@@ -387,41 +447,126 @@ def test_two_halves_of_a_batch_add_up():
     torch.testing.assert_close(*ends)
 
 
-def test_without_a_second_evaluation_it_says_so_once_and_is_the_papers_dialect():
-    ends = []
-    for dialect in ("paper", "robust"):
-        torch.manual_seed(0)
-        model = mlp()
-        optimizer = VSGD(model.parameters(), dialect=dialect)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            for x, y in classes(30):
-                optimizer.zero_grad()
-                optimizer.backward(F.cross_entropy(model(x), y))
-                optimizer.step()
-        assert len(said) == (dialect == "robust")
-        ends.append(values(model))
-    assert torch.equal(*ends)
+def by_watch(optimizer, model, x, y):
+    loss = nn.CrossEntropyLoss()
+    handle = optimizer.watch(loss)
+    loss(model(x), y).backward()
+    handle.remove()
 
 
-def test_what_it_cannot_do_is_refused():
+@pytest.mark.parametrize(
+    ("way", "form"),
+    [
+        (lambda optimizer, model, x, y: optimizer.backward(F.cross_entropy(model(x), y)), "following"),
+        (by_watch, "following"),
+        (lambda optimizer, model, x, y: train(optimizer, model, [(x, y)]), "measuring"),
+    ],
+)
+def test_the_first_backward_pass_decides_the_form(way, form):
+    model = mlp()
+    optimizer, papers = VSGD(model.parameters()), VSGD(model.parameters(), dialect="paper")
+    assert optimizer.counters["form"] is None
+    for one, expected in ((optimizer, form), (papers, "paper")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            way(one, model, *next(classes(1)))
+        assert one.counters["form"] == expected
+
+
+def test_what_began_with_second_evaluations_goes_on_with_them():
     model = mlp()
     optimizer = robust(model)
     train(optimizer, model, classes(3))
     x, y = next(classes(1))
     with pytest.raises(InputError, match="again"):
         optimizer.backward(F.cross_entropy(model(x), y))
-    scaler = torch.amp.GradScaler("cpu")
-    with pytest.raises(InputError, match=r"GradScaler.*paper"):
-        optimizer.backward(
-            F.cross_entropy(model(x), y), again=lambda: F.cross_entropy(model(x), y), scaler=scaler
-        )
-    table = nn.Embedding(5, 2, sparse=True)
-    with pytest.raises(InputError, match=r"sparse.*paper"):
-        robust(table).minimize(lambda: table(torch.tensor([1, 2])).square().sum())
-    half = nn.Parameter(torch.ones(3).bfloat16())
-    with pytest.raises(InputError, match=r"bfloat16.*paper"):
-        VSGD([half], dialect="robust").minimize(lambda: half.square().sum())
+    by_watch(optimizer, model, x, y)
+    with pytest.raises(InputError, match="again"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("unscale", [False, True])
+def test_a_scaler_changes_nothing(unscale):
+    ends = []
+    for scaling in (False, True):
+        torch.manual_seed(0)
+        model = mlp().double()
+        optimizer = robust(model)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaling)
+        for x, y in classes(80):
+
+            def loss(x=x, y=y, model=model):
+                return F.cross_entropy(model(x.double()), y)
+
+            optimizer.zero_grad()
+            optimizer.backward(loss(), again=loss, scaler=scaler)
+            if unscale:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        ends.append(values(model))
+        assert optimizer.collective.moves == 70
+    torch.testing.assert_close(*ends, rtol=1e-6, atol=1e-8)
+
+
+def test_a_step_that_the_scaler_skips_leaves_everything():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer, scaler = robust(model), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step, (x, y) in enumerate(classes(31)):
+
+        def loss(x=x, y=y):
+            return F.cross_entropy(model(x), y)
+
+        before, scale = values(model), optimizer.collective.scale
+        optimizer.zero_grad()
+        optimizer.backward(loss(), again=loss, scaler=scaler)
+        if step == 30:
+            model[0].bias.grad[0] = math.inf
+        scaler.step(optimizer)
+        scaler.update()
+    assert torch.equal(values(model), before)
+    assert optimizer.collective.scale == scale
+    assert optimizer.collective.moves == 20
+    assert sum(optimizer.counters["skipped"].values()) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_learns_and_keeps_places_in_float32(dtype):
+    torch.manual_seed(0)
+    model = mlp().to(dtype)
+    optimizer = robust(model)
+    for x, y in classes(300):
+        optimizer.minimize(lambda x=x, y=y: F.cross_entropy(model(x.to(dtype)).float(), y))
+    x, y = next(classes(1))
+    assert F.cross_entropy(model(x.to(dtype)).float(), y) < 0.5
+    for one in model.parameters():
+        state = optimizer.state[one]
+        assert {state[name].dtype for name in ("iterate", "previous", "average")} == {torch.float32}
+        name = "average" if optimizer.collective.shows_average else "iterate"
+        assert torch.equal(one, state[name].to(dtype))
+    other = copy.deepcopy(model)
+    continued = robust(other)
+    continued.load_state_dict(through_file(optimizer.state_dict()))
+    for net, one in ((model, optimizer), (other, continued)):
+        for x, y in classes(10):
+            one.minimize(lambda x=x, y=y, net=net: F.cross_entropy(net(x.to(dtype)).float(), y))
+    assert torch.equal(values(model), values(other))
+
+
+def test_sparse_rows_learn_by_the_papers_rule_beside_it():
+    torch.manual_seed(0)
+    table, head = nn.Embedding(12, 8, sparse=True), nn.Linear(8, 3)
+    optimizer = VSGD([*table.parameters(), *head.parameters()])
+    before = table.weight.detach().clone()
+    for words in torch.randint(0, 6, (400, 16)):
+        optimizer.minimize(lambda words=words: F.cross_entropy(head(table(words)), words % 3))
+    words = torch.arange(6)
+    assert F.cross_entropy(head(table(words)), words % 3) < 0.2
+    assert torch.equal(table.weight[6:], before[6:])
+    assert not torch.equal(table.weight[:6], before[:6])
+    assert "iterate" not in optimizer.state[table.weight]
+    assert optimizer.collective.moves == 390
 
 
 @pytest.mark.parametrize("curvature", [True, False])
@@ -442,7 +587,7 @@ def test_the_compiled_passes_agree_with_the_eager_ones(curvature):
             state = paper.begin(theta, "element", by_rows=False)
             state["mean_curvature"].uniform_()
             bend = torch.rand(size) if curvature else None
-            parts.append(Part(theta, torch.randn(size), bend, group, state))
+            parts.append(Part(theta, torch.randn(size), bend, group, state, 0.5, 0.25))
         batch = kind(parts)
         totals = batch.learn()
         means = [total / len(part.theta) for total, part in zip(totals, parts, strict=True)]

@@ -9,7 +9,18 @@ from torch.utils.checkpoint import checkpoint
 from pesky.errors import InputError
 from pesky.torch import VSGD
 from pesky.torch.sources import finite_difference, hutchinson
-from tests.torch.loops import accuracy, batches, model, parameters, same, train
+from tests.torch.loops import (
+    FORMS,
+    accuracy,
+    batches,
+    close,
+    dialect_of,
+    model,
+    parameters,
+    same,
+    train,
+    train_in_form,
+)
 
 
 def curved_problem(dtype=torch.float64):
@@ -168,20 +179,29 @@ def test_checkpointed_models_train(reentrant):
 
 @pytest.mark.parametrize("what", ["gradient", "curvature", "square"])
 @pytest.mark.parametrize("granularity", ["element", "block", "global"])
-def test_a_sample_that_is_not_finite_is_skipped_whole(what, granularity):
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sample_that_is_not_finite_is_skipped_whole(what, granularity, form):
     net = model()
-    optimizer = VSGD(net.parameters(), granularity=granularity)
-    train(net, optimizer, 15)
-    before = [*parameters(net), *(s["mean_gradient"].clone() for s in optimizer.state.values())]
+    optimizer = VSGD(net.parameters(), granularity=granularity, dialect=dialect_of(form))
+    train_in_form(form, net, optimizer, 14)
+    earlier = parameters(net)  # the robust dialect goes back there: its last step may be the cause
+    train_in_form(form, net, optimizer, 1, seed=2)
+    before = parameters(net) if form == "paper" else earlier
+    averages = [state["mean_gradient"].clone() for state in optimizer.state.values()]
     x, y = next(batches(1))
-    optimizer.backward(cross_entropy(net(x), y))
+
+    def loss():
+        return cross_entropy(net(x), y)
+
+    optimizer.zero_grad()
+    optimizer.backward(loss(), again=None if form == "following" else loss)
     if what == "curvature":
         optimizer._pending.values[net[2].bias][1] = float("nan")
     else:
         net[2].bias.grad[1] = float("inf") if what == "gradient" else 1e25
     optimizer.step()
-    after = [*parameters(net), *(s["mean_gradient"] for s in optimizer.state.values())]
-    assert same(before, after)
+    close(parameters(net), before, rtol=0.0, atol=1e-6)
+    assert same([state["mean_gradient"] for state in optimizer.state.values()], averages)
     explanation = optimizer.explain()
     assert sum(explanation.skipped.values()) == 1
     assert ("curvature" if what == "curvature" else "gradient") in next(iter(explanation.skipped))

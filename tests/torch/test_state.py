@@ -11,7 +11,17 @@ from torch.nn.functional import cross_entropy
 
 from pesky.errors import InputError
 from pesky.torch import VSGD
-from tests.torch.loops import batches, close, model, parameters, same, train
+from tests.torch.loops import (
+    DIALECTS,
+    batches,
+    close,
+    model,
+    paper,
+    parameters,
+    same,
+    train,
+    train_by_backward,
+)
 
 SETTINGS = {
     "element": {},
@@ -129,8 +139,8 @@ def test_a_scheduler_multiplies_the_rates():
 def test_strided_parameters_learn_like_contiguous_ones(granularity):
     net, other = model(), model()
     other[0].weight.data = other[0].weight.data.t().contiguous().t()
-    train(net, VSGD(net.parameters(), granularity=granularity))
-    train(other, VSGD(other.parameters(), granularity=granularity))
+    train(net, paper(net, granularity=granularity))
+    train(other, paper(other, granularity=granularity))
     close(parameters(net), parameters(other), rtol=1e-4, atol=1e-5)
 
 
@@ -182,11 +192,12 @@ def test_hooks_run():
     assert calls == ["before", "after"]
 
 
-def test_accumulated_batches_are_one_large_batch():
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_accumulated_batches_are_one_large_batch(dialect):
     net, other = model(), model()
-    optimizer, accumulating = VSGD(net.parameters()), VSGD(other.parameters())
+    train_by_backward(net, VSGD(net.parameters(), dialect=dialect), 20)
+    accumulating = VSGD(other.parameters(), dialect=dialect)
     for x, y in batches(20):
-        optimizer.minimize(lambda x=x, y=y: cross_entropy(net(x), y))
         accumulating.zero_grad()
         for half in (slice(0, 4), slice(4, 8)):
             accumulating.backward(cross_entropy(other(x[half]), y[half]) / 2)
@@ -196,7 +207,7 @@ def test_accumulated_batches_are_one_large_batch():
 
 def test_clipping_changes_gradients_only():
     net = model()
-    optimizer = VSGD(net.parameters(), init_batches=1)
+    optimizer = paper(net, init_batches=1)
     x, y = next(batches(1))
     optimizer.backward(cross_entropy(net(x), y))
     bend = optimizer._pending.values[net[0].weight].clone()
@@ -207,11 +218,12 @@ def test_clipping_changes_gradients_only():
     assert state["mean_gradient"].norm() < 2e-3
 
 
-def test_step_takes_a_closure_that_runs_backward():
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_step_takes_a_closure_that_runs_backward(dialect):
     net, other = model(), model()
-    optimizer, closing = VSGD(net.parameters()), VSGD(other.parameters())
+    train_by_backward(net, VSGD(net.parameters(), dialect=dialect), 15)
+    closing = VSGD(other.parameters(), dialect=dialect)
     for x, y in batches(15):
-        optimizer.minimize(lambda x=x, y=y: cross_entropy(net(x), y))
 
         def closure(x=x, y=y):
             closing.zero_grad()

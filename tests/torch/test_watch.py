@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from pesky.errors import InputError
 from pesky.torch import VSGD
-from tests.torch.loops import batches, model, parameters, same, train
+from tests.torch.loops import DIALECTS, batches, model, paper, parameters, same, train, train_by_backward
 
 
 def watched_training(net, optimizer, loss_of, steps=20):
@@ -25,19 +25,20 @@ def watched_training(net, optimizer, loss_of, steps=20):
 
 def test_a_watched_loss_module_is_the_same_as_minimize():
     net, other = model(), model()
-    train(net, VSGD(net.parameters()), 20)
+    train(net, paper(net), 20)
     criterion = nn.CrossEntropyLoss()
-    optimizer = VSGD(other.parameters())
+    optimizer = paper(other)
     optimizer.watch(criterion)
     watched_training(other, optimizer, lambda net, x, y: criterion(net(x), y))
     assert same(parameters(net), parameters(other))
 
 
-def test_hutchinson_works_inside_a_backward_pass():
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_hutchinson_works_inside_a_backward_pass(dialect):
     net, other = model(), model()
-    train(net, VSGD(net.parameters(), curvature="hutchinson"), 15)
+    train_by_backward(net, VSGD(net.parameters(), curvature="hutchinson", dialect=dialect), 15)
     criterion = nn.CrossEntropyLoss()
-    optimizer = VSGD(other.parameters(), curvature="hutchinson")
+    optimizer = VSGD(other.parameters(), curvature="hutchinson", dialect=dialect)
     optimizer.watch(criterion)
     watched_training(other, optimizer, lambda net, x, y: criterion(net(x), y), 15)
     assert same(parameters(net), parameters(other))
@@ -84,13 +85,14 @@ class WithLoss(nn.Module):
         return self.pack(cross_entropy(logits, y), logits)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("kind", PACKED)
-def test_a_loss_inside_a_models_output_is_found(kind):
+def test_a_loss_inside_a_models_output_is_found(kind, dialect):
     pack, unpack = PACKED[kind]
     net = model()
-    train(net, VSGD(net.parameters()), 20)
+    train_by_backward(net, VSGD(net.parameters(), dialect=dialect), 20)
     other = WithLoss(pack)
-    optimizer = VSGD(other.parameters())
+    optimizer = VSGD(other.parameters(), dialect=dialect)
     optimizer.watch(other)
     watched_training(other, optimizer, lambda net, x, y: unpack(net(x, y)))
     assert same(parameters(net), parameters(other))

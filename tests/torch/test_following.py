@@ -1,0 +1,311 @@
+"""The robust dialect without a second evaluation: the scale follows the gradients after each step."""
+
+import copy
+import io
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pesky.torch import VSGD
+from tests.torch.loops import batches, close, model, parameters, same, train_by_backward
+
+D = torch.float64
+
+
+def rotated(seed, size=20):
+    """A Hessian with 90 % of its eigenvalues in (0, 1) and 10 % in (30, 60), and a start."""
+    generator = torch.Generator().manual_seed(seed)
+    rotation, _ = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=D))
+    steep = size // 10
+    soft = torch.rand(size - steep, generator=generator, dtype=D)
+    eigenvalues = torch.cat([soft, 30 + 30 * torch.rand(steep, generator=generator, dtype=D)])
+    return rotation * eigenvalues @ rotation.T, 3 * torch.randn(size, generator=generator, dtype=D)
+
+
+def on_a_quadratic(hessian, start, noise, steps, **settings):
+    """Return excess losses and the optimizer."""
+    theta = nn.Parameter(start.clone())
+    optimizer = VSGD([theta], curvature=lambda loss, ones: [hessian.diagonal()], **settings)
+    generator = torch.Generator().manual_seed(1)
+    excess = []
+    for _ in range(steps):
+        centre = noise * torch.randn(len(start), generator=generator, dtype=D)
+        optimizer.zero_grad()
+        optimizer.backward((theta - centre) @ hessian @ (theta - centre) / 2)
+        optimizer.step()
+        excess.append(float(theta.detach() @ hessian @ theta.detach() / 2))
+    return excess, optimizer
+
+
+# --- It learns, and does not diverge --------------------------------------------------------------
+
+
+def test_a_separable_quadratic_ends_below_one_samples_optimum():
+    start = torch.full((50,), 3.0, dtype=D)
+    excess, _ = on_a_quadratic(torch.eye(50, dtype=D), start, 0.3, 400)
+    assert sum(excess[-50:]) / 50 < 0.09 * 50 / 2  # what each batch alone would lead to
+    assert max(excess) <= excess[0]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rotated_quadratic_is_learnt_and_never_left(seed, noise):
+    """Along steep directions a gradient may be small for long; then the scale grows too far."""
+    hessian, start = rotated(seed)
+    excess, optimizer = on_a_quadratic(hessian, start, noise, 600)
+    assert max(excess) < 2 * excess[0]
+    assert excess[-1] < 0.1 * excess[0]
+    assert optimizer.counters["steps"] == 600
+    assert optimizer.collective.moves <= 590
+
+
+@pytest.mark.parametrize("granularity", ["element", "block", "global"])
+def test_a_classifier_learns(granularity):
+    """Well below log 3, the loss of a guess, and below SGD's at the same number of steps."""
+    net = model()
+    train_by_backward(net, VSGD(net.parameters(), granularity=granularity), 900)
+    assert loss_on_all(net) < (0.5 if granularity == "element" else 0.8)
+    other = model()
+    sgd = torch.optim.SGD(other.parameters(), lr=0.01)
+    for x, y in batches(900):
+        sgd.zero_grad()
+        F.cross_entropy(other(x), y).backward()
+        sgd.step()
+    assert loss_on_all(net) < loss_on_all(other)
+
+
+def loss_on_all(net):
+    x, y = next(batches(1, size=2000, seed=7))
+    with torch.no_grad():
+        return F.cross_entropy(net(x), y).item()
+
+
+def test_batches_of_one_are_no_reason_to_undo_steps():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    for x, y in batches(1000, size=1):
+        optimizer.zero_grad()
+        optimizer.backward(F.cross_entropy(net(x), y))
+        optimizer.step()
+    assert loss_on_all(net) < 0.8
+    assert optimizer.collective.restored < 50
+
+
+def test_a_step_that_went_far_too_far_is_undone():
+    theta = nn.Parameter(torch.ones(3, dtype=D))
+    optimizer = VSGD([theta], curvature=lambda loss, ones: [torch.ones(3, dtype=D)])
+
+    def step(steepness):
+        optimizer.zero_grad()
+        optimizer.backward(steepness * theta.square().sum() / 2)
+        optimizer.step()
+
+    for _ in range(40):
+        step(1.0)
+    scale = optimizer.collective.scale
+    step(1.0)
+    with torch.no_grad():
+        theta.sub_(theta * 100)  # as if the step had been a hundred times as long
+    step(1.0)
+    assert optimizer.collective.restored == 1
+    assert optimizer.collective.scale < scale / 2
+    assert "steps undone: 1" in str(optimizer.explain())
+    step(1.0)
+    assert optimizer.collective.scale < scale / 2  # the undone step is not judged a second time
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_gradients_that_are_not_finite_undo_the_last_step_and_halve_the_scale(bad):
+    net = model()
+    optimizer = VSGD(net.parameters())
+    train_by_backward(net, optimizer, 40)
+    before = parameters(net)
+    train_by_backward(net, optimizer, 1, seed=2)
+    scale = optimizer.collective.scale
+    train_by_backward(net, optimizer, 1, factor=bad)
+    close(parameters(net), before, rtol=0.0, atol=1e-6)
+    assert optimizer.collective.scale == scale / 2
+    train_by_backward(net, optimizer, 1, factor=bad)
+    close(parameters(net), before, rtol=0.0, atol=1e-6)
+    assert optimizer.collective.scale == scale / 2
+    assert optimizer.collective.restored == 1
+    assert sum(optimizer.counters["skipped"].values()) == 2
+    train_by_backward(net, optimizer, 1)
+    assert optimizer.collective.scale == scale / 2
+
+
+def test_steps_without_a_gradient_teach_nothing():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    train_by_backward(net, optimizer, 40)
+    train_by_backward(net, optimizer, 1, factor=0.0)
+    numbers = list(optimizer.collective.numbers)
+    train_by_backward(net, optimizer, 5, factor=0.0)
+    assert optimizer.collective.numbers == numbers
+
+
+# --- What multiplies steps, and what does not -----------------------------------------------------
+
+
+def test_lr_multiplies_the_steps():
+    net, other = model(), model()
+    full, half = VSGD(net.parameters()), VSGD(other.parameters(), lr=0.5)
+    for one, optimizer in ((net, full), (other, half)):
+        train_by_backward(one, optimizer, 11)  # the first move
+    for a, b, start in zip(parameters(net), parameters(other), parameters(model()), strict=True):
+        torch.testing.assert_close((a - start) / 2, b - start, rtol=1e-4, atol=1e-7)
+    train_by_backward(other, half, 30)
+    scale = half.collective.scale
+    assert all(state["length"] == 0.5 * scale for state in half.state.values())
+
+
+@pytest.mark.parametrize("lr", [0.1, 0.01])
+def test_the_scale_neither_makes_up_for_a_lower_lr_nor_follows_it(lr):
+    net = model()
+    optimizer = VSGD(net.parameters())
+    train_by_backward(net, optimizer, 500)
+    scale = optimizer.collective.scale
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    train_by_backward(net, optimizer, 100)
+    assert scale / 3 < optimizer.collective.scale < 3 * scale
+
+
+def test_a_warm_up_does_no_harm():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
+    for _ in range(18):
+        train_by_backward(net, optimizer, 50)
+        for _ in range(50):
+            scheduler.step()
+    assert loss_on_all(net) < 0.6
+
+
+def test_parameters_with_an_lr_of_zero_have_no_say():
+    """Their gradients stay as they are, which does not mean that steps are too short."""
+    ends = []
+    for with_spare in (False, True):
+        theta, spare = nn.Parameter(torch.ones(3, dtype=D)), nn.Parameter(torch.ones(3, dtype=D))
+        groups = [{"params": [theta]}, {"params": [spare], "lr": 0.0}]
+        optimizer = VSGD(groups if with_spare else groups[:1])
+        for _ in range(60):
+            optimizer.zero_grad()
+            loss = theta.square().sum() + (with_spare * 10 * spare).square().sum()
+            optimizer.backward(loss)
+            optimizer.step()
+        ends.append((theta.detach(), optimizer.collective.scale))
+    torch.testing.assert_close(ends[0], ends[1])
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3, 1e6])
+def test_the_units_of_the_loss_do_not_matter(factor):
+    ends = []
+    for unit in (1.0, factor):
+        net = model(dtype=D)
+        optimizer = VSGD(net.parameters())
+        for x, y in batches(200):
+            optimizer.zero_grad()
+            optimizer.backward(unit * F.cross_entropy(net(x.double()), y))
+            optimizer.step()
+        ends.append(parameters(net))
+    close(*ends, rtol=1e-6, atol=1e-8)
+
+
+def test_a_layer_that_rests_in_between_is_not_judged_by_old_steps():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    train_by_backward(net, optimizer, 40)
+    net[0].requires_grad_(False)
+    before = parameters(net)[:2]
+    train_by_backward(net, optimizer, 20)
+    train_by_backward(net, optimizer, 1, factor=math.nan)  # undoes a step of the second layer
+    assert same(before, parameters(net)[:2])
+    net[0].requires_grad_(True)
+    train_by_backward(net, optimizer, 20)
+    assert not same(before, parameters(net)[:2])
+
+
+# --- State and words ------------------------------------------------------------------------------
+
+
+def through_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("way", ["state_dict", "deepcopy"])
+@pytest.mark.parametrize("steps", [4, 11, 80])
+@pytest.mark.parametrize("lr", [1.0, 0.5])
+def test_resuming_goes_on_bit_for_bit(way, steps, lr):
+    net = model()
+    optimizer = VSGD(net.parameters(), lr=lr)
+    train_by_backward(net, optimizer, steps)
+    if way == "deepcopy":
+        other, continued = copy.deepcopy((net, optimizer))
+    else:
+        other = model(seed=3)
+        other.load_state_dict(through_file(net.state_dict()))
+        continued = VSGD(other.parameters(), lr=lr)
+        continued.load_state_dict(through_file(optimizer.state_dict()))
+    for one, its in ((net, optimizer), (other, continued)):
+        train_by_backward(one, its, 40, seed=2)
+        train_by_backward(one, its, 1, factor=math.nan)
+    assert same(parameters(net), parameters(other))
+    assert continued.collective == optimizer.collective
+    assert continued.counters == optimizer.counters
+
+
+def test_explain_names_it():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    train_by_backward(net, optimizer, 60)
+    told = optimizer.explain().as_dict()["collective"]
+    assert told["form"] == "following"
+    assert told["scale"] == optimizer.collective.scale
+    assert "follows the gradients" in str(optimizer.explain())
+    assert all(rate > 0 for rate in optimizer.rates().values())
+
+
+def test_minimize_goes_on_in_the_form_that_was_begun():
+    net, other = model(), model()
+    optimizer, mixed = VSGD(net.parameters()), VSGD(other.parameters())
+    train_by_backward(net, optimizer, 40)
+    train_by_backward(other, mixed, 20)
+    for k, (x, y) in enumerate(batches(40)):
+        if k >= 20:
+            mixed.minimize(lambda x=x, y=y: F.cross_entropy(other(x), y))
+    assert mixed.counters["form"] == "following"
+    close(parameters(net), parameters(other), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_learns(dtype):
+    net = model(dtype=dtype)
+    optimizer = VSGD(net.parameters())
+    for x, y in batches(600):
+        optimizer.zero_grad()
+        optimizer.backward(F.cross_entropy(net(x.to(dtype)).float(), y))
+        optimizer.step()
+    assert loss_on_all(net.float()) < 0.8
+
+
+def test_sparse_rows_learn_by_the_papers_rule_beside_it():
+    torch.manual_seed(0)
+    table, head = nn.Embedding(12, 8, sparse=True), nn.Linear(8, 3)
+    optimizer = VSGD([*table.parameters(), *head.parameters()])
+    before = table.weight.detach().clone()
+    losses = []
+    for words in torch.randint(0, 6, (600, 16)):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(head(table(words)), words % 3)
+        optimizer.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-50:]) / 50 < 0.5 * sum(losses[:10]) / 10
+    assert torch.equal(table.weight[6:], before[6:])
