@@ -22,6 +22,7 @@ __all__ = [
     "count_move",
     "first_scale",
     "follow",
+    "followed_scale",
     "gross_rise",
     "is_average_due",
     "is_gross",
@@ -112,6 +113,14 @@ def adapt(numbers: Numbers) -> None:
     numbers[SCALE] = rule.next_scale(numbers[SLOPE], numbers[CURVATURE], most)
 
 
+def followed_scale(scale: float, left: float) -> float:
+    """Return scale / (1 - left), where `left` of the slope is left after a step; beyond the end, < 0.
+
+    Were the loss a quadratic and all of it seen, that would be the end: a / (1 - (s - a c) / s) = s / c.
+    """
+    return scale / (1 - left)
+
+
 def follow(numbers: Numbers, slope: float, next_slope: float) -> None:
     """Set the scale from the slope g.p of a step and the one that the next batch finds at its end."""
     if not isfinite(next_slope):
@@ -120,7 +129,7 @@ def follow(numbers: Numbers, slope: float, next_slope: float) -> None:
     add(numbers, NEXT_SLOPE, next_slope)
     if numbers[SLOPE] > 0:
         left = max(FOLLOWING * min(numbers[NEXT_SLOPE] / numbers[SLOPE], 1.0), -1.0)
-        numbers[SCALE] = rule.followed_scale(numbers[SCALE], left)
+        numbers[SCALE] = followed_scale(numbers[SCALE], left)
 
 
 def add_loss(numbers: Numbers, loss: float) -> None:

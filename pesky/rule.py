@@ -25,7 +25,6 @@ __all__ = [
     "at_least",
     "average",
     "element_update",
-    "followed_scale",
     "initial_samples",
     "is_finite_power",
     "larger",
@@ -125,15 +124,6 @@ def next_scale(slope: Number, curvature: Number, most: Number) -> Number:
     """Return the length E[g.p] / E[p.Hp] of steps along p, but not more than `most`."""
     curvature = larger(curvature, slope / most)
     return slope / (curvature + (curvature == 0))
-
-
-def followed_scale(scale: Number, left: Number) -> Number:
-    """Return scale / (1 - left), where `left` of the slope is left after a step; beyond the end, < 0.
-
-    Were the loss a quadratic and all of it seen, that would be the end: a / (1 - (s - a c) / s) = s / c.
-    """
-    one = scale - scale + True
-    return scale / (one - left)
 
 
 def next_caution(caution: Number, score: Number, window: Number) -> Number:

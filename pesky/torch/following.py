@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from pesky import collective as shared
-from pesky import rule
 from pesky.torch.collective import Collective
 from pesky.torch.direction import Direction, direction_of, sort
 from pesky.torch.eager import sample_of
@@ -91,7 +90,7 @@ def _follow(parts: Sequence[Part], collective: Collective) -> bool:
     _forget(numbers, slope)
     collective.last_slope = 0.0  # until the next move, there is nothing more to learn from this one
     if left < -_GROSS * max(slope, numbers[shared.SLOPE]):
-        shorter = rule.followed_scale(collective.scale, left / slope)
+        shorter = shared.followed_scale(collective.scale, left / slope)
         undo(((part.theta, part.state) for part in parts), collective)
         numbers[shared.SCALE] = min(collective.scale, shorter)
         numbers[shared.NEXT_SLOPE] = min(numbers[shared.NEXT_SLOPE], 0.0)
