@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["DEFAULT_STORE", "DataFolder", "Jobs", "StoreFile"]
+from pesky.errors import InputError
+
+__all__ = ["DEFAULT_STORE", "DataFolder", "Export", "Jobs", "Load", "StoreFile", "check_export"]
 
 DEFAULT_STORE = Path("pesky-race.sqlite")
 
@@ -13,5 +15,17 @@ DataFolder = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="Folder with the data; else PESKY_DATA or the cache."),
 ]
+Export = Annotated[
+    Path | None, typer.Option("--export", metavar="FILE", help="Also write the rows as CSV, sorted.")
+]
 Jobs = Annotated[int, typer.Option("--jobs", help="Runs at a time; 0: one a core.")]
+Load = Annotated[
+    Path | None, typer.Option("--load", metavar="FILE", help="First read rows that --export wrote.")
+]
 StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="Where pesky race keeps runs.")]
+
+
+def check_export(export: Path | None) -> None:
+    """Refuse a file that could not be written at the end."""
+    if export is not None and not export.parent.is_dir():
+        raise InputError(f"the folder of --export {export} does not exist; make it or name another")

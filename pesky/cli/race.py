@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pesky.cli.options import DEFAULT_STORE, DataFolder, Jobs, StoreFile
+from pesky.cli.options import DEFAULT_STORE, DataFolder, Export, Jobs, Load, StoreFile, check_export
 from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
 from pesky.errors import InputError, check_count
 from pesky.interrupts import stopped_by_ctrl_c
@@ -57,12 +57,8 @@ def race_command(
         ),
     ] = None,
     store: StoreFile = DEFAULT_STORE,
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the rows as CSV, sorted.")
-    ] = None,
-    load: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="First read rows that --export wrote.")
-    ] = None,
+    export: Export = None,
+    load: Load = None,
     data: DataFolder = None,
     as_json: AsJson = False,
     out: Annotated[
@@ -76,8 +72,7 @@ def race_command(
     chosen = _by_name(benchmarks)
     sizes = _layers(layers, benchmarks)
     competing = {name: _methods(name, methods, grid) for name in chosen}
-    if export is not None and not export.parent.is_dir():
-        raise InputError(f"the folder of --export {export} does not exist; make it or name another")
+    check_export(export)
     folder = ready_folder(out) if out is not None else None
 
     from pesky.cli.leaderboard import live_view, print_standings

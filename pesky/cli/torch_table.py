@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from pesky.cli.options import DataFolder, Jobs
+from pesky.cli.options import DataFolder, Export, Jobs, Load, check_export
 from pesky.cli.output import AsJson, print_json, print_table, print_written, ready_folder
 from pesky.cli.progress import live_bar
 from pesky.errors import InputError, check_count
@@ -46,12 +46,8 @@ def torch_table_command(
         bool, typer.Option("--no-run", help="Only show what has been run already.")
     ] = False,
     store: Annotated[Path, typer.Option(metavar="FILE", help="Where runs are kept.")] = _DEFAULT_STORE,
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write all rows as CSV, sorted.")
-    ] = None,
-    load: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="First read rows that --export wrote.")
-    ] = None,
+    export: Export = None,
+    load: Load = None,
     data: DataFolder = None,
     as_json: AsJson = False,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help=f"Folder for {_PAGE}.")] = None,
@@ -64,8 +60,7 @@ def torch_table_command(
     check_count("--jobs", jobs, least=0)
     if figures and out is None:
         raise InputError("--figures needs a folder; add --out DIR")
-    if export is not None and not export.parent.is_dir():
-        raise InputError(f"the folder of --export {export} does not exist; make it or name another")
+    check_export(export)
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch-table needs PyTorch; run: pip install 'pesky[torch]'")
     from pesky.lab.torch_table.contestants import CONTESTANTS
