@@ -16,6 +16,7 @@ __all__ = [
     "adapt",
     "add",
     "add_loss",
+    "add_measured",
     "add_slope",
     "begin",
     "compare",
@@ -28,6 +29,7 @@ __all__ = [
     "is_gross",
     "is_suspicious",
     "length",
+    "measurements",
     "memory",
     "probed_scale",
     "restore",
@@ -51,14 +53,16 @@ NAMES = (
     *("next_slope", "next_slope_memory"),  # E[g.p] with the g after the step
     *("loss", "loss_memory"),  # E[L] of batches not yet learnt from
     *("loss_square", "loss_square_memory"),  # E[L^2]
+    "interval",  # steps from one measurement to the next
 )
 SLOPE, _, CURVATURE, _, LEAD, LEAD_MEMORY, LEAD_SQUARE, LEAD_SQUARE_MEMORY, SCALE, CAUTION = range(10)
 MOVES, SHORTENED, RESTORED, UNDOABLE, SHOWS_AVERAGE, NEXT_SLOPE, _ = range(10, 17)
-LOSS, _, LOSS_SQUARE, _ = range(17, len(NAMES))
-START = tuple(float(name == "caution") for name in NAMES)
+LOSS, _, LOSS_SQUARE, _, INTERVAL = range(17, len(NAMES))
+START = tuple(float(name in ("caution", "interval")) for name in NAMES)
 
 MEMORY = 20.0  # steps that scale and caution look back at first
 MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
+FEWEST = 5.0  # measurements that scale and caution look back, however seldom they are
 GROWTH = 1.1  # of the scale in one step, at most
 GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more than the loss itself
 FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
@@ -71,8 +75,13 @@ ATTEMPTS = 8  # to shorten a step
 
 
 def memory(numbers: Numbers) -> float:
-    """Return that of the expectations, in measurements."""
+    """Return that of the expectations, in steps."""
     return MEMORY + MEMORY_SHARE * numbers[MOVES]  # type: ignore[no-any-return]
+
+
+def measurements(numbers: Numbers, steps: float) -> float:
+    """Return how many measurements stand for so many steps: not too few to tell anything."""
+    return max(steps / numbers[INTERVAL], FEWEST)  # type: ignore[no-any-return]
 
 
 def window(numbers: Numbers) -> float:
@@ -86,25 +95,31 @@ def length(numbers: Numbers) -> float:
 
 
 def is_average_due(numbers: Numbers) -> bool:
-    """Whether this step compares iterate and average."""
-    return numbers[MOVES] >= MEMORY and numbers[MOVES] % 2 == 0  # type: ignore[no-any-return]
+    """Whether a step that measures compares iterate and average: every second one, or more."""
+    often = numbers[INTERVAL] > 1
+    return numbers[MOVES] >= MEMORY and (often or numbers[MOVES] % 2 == 0)  # type: ignore[no-any-return]
 
 
-def add(numbers: Numbers, which: int, sample: float) -> None:
+def add(numbers: Numbers, which: int, sample: float, memory: float) -> None:
     """Take a sample into an exponential average; while samples are few, it is their plain average."""
-    numbers[which + 1] = numbers[which + 1] * (1 - 1 / memory(numbers)) + 1
+    numbers[which + 1] = numbers[which + 1] * (1 - 1 / memory) + 1
     numbers[which] = rule.average(numbers[which], sample, numbers[which + 1])
+
+
+def add_measured(numbers: Numbers, which: int, sample: float) -> None:
+    """Take a sample into an average that only steps which measure add to."""
+    add(numbers, which, sample, measurements(numbers, memory(numbers)))
 
 
 def add_slope(numbers: Numbers, sample: float) -> None:
     """Take in a g.p."""
-    add(numbers, SLOPE, sample)
+    add_measured(numbers, SLOPE, sample)
 
 
 def begin(numbers: Numbers, scale: float) -> None:
     """Set the first scale."""
     numbers[SCALE] = scale
-    add(numbers, CURVATURE, numbers[SLOPE] / scale)
+    add_measured(numbers, CURVATURE, numbers[SLOPE] / scale)
 
 
 def adapt(numbers: Numbers) -> None:
@@ -125,8 +140,8 @@ def follow(numbers: Numbers, slope: float, next_slope: float) -> None:
     """Set the scale from the slope g.p of a step and the one that the next batch finds at its end."""
     if not isfinite(next_slope):
         return
-    add(numbers, SLOPE, slope)
-    add(numbers, NEXT_SLOPE, next_slope)
+    add(numbers, SLOPE, slope, memory(numbers))
+    add(numbers, NEXT_SLOPE, next_slope, memory(numbers))
     if numbers[SLOPE] > 0:
         left = max(FOLLOWING * min(numbers[NEXT_SLOPE] / numbers[SLOPE], 1.0), -1.0)
         numbers[SCALE] = followed_scale(numbers[SCALE], left)
@@ -134,8 +149,8 @@ def follow(numbers: Numbers, slope: float, next_slope: float) -> None:
 
 def add_loss(numbers: Numbers, loss: float) -> None:
     """Take in the loss of a fresh batch."""
-    add(numbers, LOSS, loss)
-    add(numbers, LOSS_SQUARE, loss * loss)
+    add(numbers, LOSS, loss, memory(numbers))
+    add(numbers, LOSS_SQUARE, loss * loss, memory(numbers))
 
 
 def gross_rise(numbers: Numbers) -> float:
@@ -166,11 +181,14 @@ def compare(numbers: Numbers, lead: float) -> None:
     """Set the caution from iterate against average."""
     if not isfinite(lead * lead):
         return
-    add(numbers, LEAD, lead)
-    add(numbers, LEAD_SQUARE, lead * lead)
+    add_measured(numbers, LEAD, lead)
+    add_measured(numbers, LEAD_SQUARE, lead * lead)
     if numbers[LEAD_SQUARE] > 0:
         score = numbers[LEAD] / sqrt(numbers[LEAD_SQUARE])
-        numbers[CAUTION] = rule.next_caution(numbers[CAUTION], score, MEMORY + window(numbers))
+        steps = MEMORY + window(numbers)
+        if numbers[INTERVAL] > 1:  # or else there is one comparison in two steps
+            steps = 2 * measurements(numbers, steps)
+        numbers[CAUTION] = rule.next_caution(numbers[CAUTION], score, steps)
 
 
 def count_move(numbers: Numbers) -> float:
@@ -231,5 +249,5 @@ def take_measurement(numbers: Numbers, change: float, slope: float, scale: float
         return not is_gross(change, slope, scale)
     curvature = rule.measured_curvature(change, slope, scale)
     if change + scale * slope > error or curvature < numbers[CURVATURE]:
-        add(numbers, CURVATURE, curvature)
+        add_measured(numbers, CURVATURE, curvature)
     return True

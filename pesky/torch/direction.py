@@ -8,7 +8,7 @@ from torch import Tensor
 from pesky import rule
 from pesky.torch import paper
 from pesky.torch.eager import sample_of
-from pesky.torch.parts import Batch, Part
+from pesky.torch.parts import Batch, Part, Start
 from pesky.torch.rows import RowsBatch
 
 __all__ = ["Direction", "Sorted", "direction_of", "sort"]
@@ -29,15 +29,17 @@ class Sorted(NamedTuple):
     by_rows: list[RowsBatch]  # sparse gradients: these follow the paper's rule, row by row
 
 
-def sort(batches: Sequence[Batch | RowsBatch], init_batches: int) -> Sorted:
+def sort(batches: Sequence[Batch | RowsBatch], start: Start) -> Sorted:
     """Let those collect that have initial batches to see; return the others."""
+    plain = start._replace(factor=1.0, even=False)
+    memory = max(rule.START_MEMORY, float(start.batches))
     moving: list[Batch] = []
     by_rows: list[RowsBatch] = []
     for batch in batches:
         if isinstance(batch, RowsBatch):
             by_rows.append(batch)
-        elif paper.is_collecting(batch.parts[0].state, init_batches):
-            paper.collect(batch, init_batches, 1.0, max(rule.START_MEMORY, float(init_batches)))
+        elif paper.is_collecting(batch.parts[0].state, start.batches):
+            paper.collect(batch, plain, memory)
         else:
             moving.append(batch)
             paper.count(batch)

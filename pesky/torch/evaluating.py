@@ -69,8 +69,9 @@ def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tens
         return closure(), state, buffers
 
 
-def given_again(closure: Closure, loss: Tensor) -> Evaluation:
+def given_again(closure: Closure, loss: Tensor, will_repeat: bool) -> Evaluation:
     """Return the evaluation of a loss whose first pass was not ours: the closure sets the randomness."""
     found = Evaluation(closure, loss, random_state(), None)
-    found.loss = found.again()  # dropout masks are not those of the first pass
+    if will_repeat:
+        found.loss = found.again()  # dropout masks are not those of the first pass
     return found

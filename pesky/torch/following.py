@@ -15,7 +15,7 @@ from pesky import collective as shared
 from pesky.torch.collective import Collective
 from pesky.torch.direction import Direction, direction_of, sort
 from pesky.torch.eager import sample_of
-from pesky.torch.parts import Batch, Part
+from pesky.torch.parts import Batch, Part, Start
 from pesky.torch.rows import RowsBatch
 
 __all__ = ["step", "undo"]
@@ -27,16 +27,14 @@ _LAG = 10.0  # of the average slope over the present one, from which on it is ma
 _KEPT = 0.8  # of it in a step, then
 
 
-def step(
-    batches: Sequence[Batch | RowsBatch], init_batches: int, slow_start: float, collective: Collective
-) -> None:
+def step(batches: Sequence[Batch | RowsBatch], start: Start, collective: Collective) -> None:
     """Let every batch collect or move."""
-    moving, by_rows = sort(batches, init_batches)
+    moving, by_rows = sort(batches, start)
     parts = [part for batch in moving for part in batch.parts]
     if collective.numbers[shared.UNDOABLE] == 0 or _follow(parts, collective):
         _move(moving, parts, collective)
     for batch in by_rows:
-        batch.advance(init_batches, slow_start)
+        batch.advance(start)
 
 
 def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collective) -> None:

@@ -1,7 +1,8 @@
 """How the paper's dialect takes a step: initial batches, slow start, then Algorithm 1.
 
-A tensor's first `init_batches` gradients and curvatures are averaged without moving it. Then v (or the
-squared length l) and h are multiplied by the slow start's factor, and the memory starts at 2.
+A tensor's first gradients and curvatures are averaged without moving it. Then v (or the squared length
+l) and h are multiplied by the slow start's factor, and the memory starts at 2. Entries that the initial
+batches left silent would have no slow start at all; an even start lends all the largest of their tensor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from pesky import rule
 from pesky.torch import kernels
 from pesky.torch.eager import EagerBatch
 from pesky.torch.fused import FusedBatch, is_fusible
-from pesky.torch.parts import Batch, Part, Sums, statistics_type
+from pesky.torch.parts import OVERESTIMATED, Batch, Part, Start, Sums, overestimate, statistics_type
 from pesky.torch.rows import RowsBatch
 
 __all__ = [
@@ -77,14 +78,14 @@ def batches_of(parts: Iterable[Part], init_batches: int) -> list[Batch | RowsBat
     return [key[0](members) for key, members in alike.items()]
 
 
-def step(batches: Sequence[Batch | RowsBatch], init_batches: int, slow_start: float) -> None:
+def step(batches: Sequence[Batch | RowsBatch], start: Start) -> None:
     """Let every batch collect or learn."""
     sharing = []
     for batch in batches:
         if isinstance(batch, RowsBatch):
-            batch.advance(init_batches, slow_start)
-        elif is_collecting(batch.parts[0].state, init_batches):
-            collect(batch, init_batches, slow_start, rule.START_MEMORY)
+            batch.advance(start)
+        elif is_collecting(batch.parts[0].state, start.batches):
+            collect(batch, start, rule.START_MEMORY)
         elif batch.parts[0].group["granularity"] == "element":
             batch.update()
             count(batch)
@@ -101,7 +102,7 @@ def count(batch: Batch) -> None:
         part.state["moves"] += 1
 
 
-def collect(batch: Batch, init_batches: int, slow_start: float, memory: float) -> None:
+def collect(batch: Batch, start: Start, memory: float) -> None:
     """Take one of the initial batches into the averages; after the last of them, set the memory."""
     counts = [part.state["initial"] + 1 for part in batch.parts]
     sums = batch.observe(counts)
@@ -110,19 +111,20 @@ def collect(batch: Batch, init_batches: int, slow_start: float, memory: float) -
         state["initial"] = seen
         if "power" in state:
             state["power"] = rule.average(state["power"], square, seen)
-        if seen == init_batches:
-            _end_collecting(part, slow_start, memory)
+        if seen == start.batches:
+            _end_collecting(part, start, memory)
 
 
-def _end_collecting(part: Part, slow_start: float, memory: float) -> None:
+def _end_collecting(part: Part, start: Start, memory: float) -> None:
     """Overestimate, so that the first steps are small."""
     state = part.state
-    state["mean_curvature"] *= slow_start
     if part.group["granularity"] == "element":
-        state["mean_square"] *= slow_start
+        for name in OVERESTIMATED:
+            state[name].copy_(overestimate(state[name], start))
         state["memory"].fill_(memory)
         return
-    state["power"] *= slow_start
+    state["mean_curvature"] *= start.factor
+    state["power"] *= start.factor
     owner = _owner(part)
     owner["memory"] = max(owner["memory"], memory)  # those that come later find a longer one
     if part.group["granularity"] == "global":

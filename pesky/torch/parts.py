@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Batch", "Part", "Sums", "statistics_type"]
+__all__ = ["OVERESTIMATED", "Batch", "Part", "Start", "Sums", "overestimate", "statistics_type"]
 
 
 @dataclass(slots=True, eq=False)  # parts with the same numbers are not the same part
@@ -27,6 +27,25 @@ class Part:
     def floor(self) -> float:
         """Lower bound on the curvature; 0 is none."""
         return float(self.group["curvature_floor"] or 0)
+
+
+class Start(NamedTuple):
+    """How a parameter begins."""
+
+    batches: int  # that it sees without moving
+    factor: float  # by which v (or l) and h are then overestimated
+    even: bool  # whether all entries of a tensor then begin with its largest v and h
+
+
+OVERESTIMATED = ("mean_square", "mean_curvature")
+
+
+def overestimate(means: Tensor, start: Start, rows: int = 1) -> Tensor:
+    """Return what v or h begins with after the initial batches; of several rows, each is on its own."""
+    if start.even:
+        by_row = means.reshape(rows, -1)
+        means = by_row.amax(1, keepdim=True).expand_as(by_row).reshape(means.shape)
+    return means * start.factor
 
 
 class Sums(NamedTuple):

@@ -14,7 +14,7 @@ from pesky.torch.collective import Collective
 from pesky.torch.direction import Direction, direction_of, sort
 from pesky.torch.distributed import mean_of
 from pesky.torch.evaluating import Evaluation
-from pesky.torch.parts import Batch
+from pesky.torch.parts import Batch, Start
 from pesky.torch.places import Places
 from pesky.torch.rows import RowsBatch
 
@@ -60,21 +60,23 @@ class Losses:
 
 def step(
     batches: Sequence[Batch | RowsBatch],
-    init_batches: int,
-    slow_start: float,
+    start: Start,
     losses: Losses,
     collective: Collective,
     places: Places,
+    interval: int,
+    due: bool,
 ) -> None:
-    """Let every batch collect or move."""
-    moving, by_rows = sort(batches, init_batches)
+    """Let every batch collect or move; measured is only where it is `due`, once in an interval."""
+    collective.numbers[shared.INTERVAL] = float(interval)
+    moving, by_rows = sort(batches, start)
     direction = direction_of(moving)
     if 0 < direction.slope < inf:
-        _move(direction, losses, collective, places)
+        _move(direction, losses, collective, places, due)
     if by_rows:
         places.go("iterate")
     for batch in by_rows:
-        batch.advance(init_batches, slow_start)
+        batch.advance(start)
 
 
 def went_wrong(losses: Losses, collective: Collective, places: Places) -> bool:
@@ -90,9 +92,25 @@ def went_wrong(losses: Losses, collective: Collective, places: Places) -> bool:
     return False
 
 
-def _move(direction: Direction, losses: Losses, collective: Collective, places: Places) -> None:
+def _move(
+    direction: Direction, losses: Losses, collective: Collective, places: Places, due: bool
+) -> None:
     parameters = [part.theta for part in direction.parts]
     places.begin(parameters)
+    if due:
+        may_move = _measure(direction, losses, collective, places)
+    else:
+        may_move = collective.scale > 0
+        shared.adapt(collective.numbers)
+    if may_move:
+        length = shared.length(collective.numbers)
+        scales = [float(part.group["lr"]) * length for part in direction.parts]
+        places.move(parameters, direction.values, scales)
+
+
+def _measure(direction: Direction, losses: Losses, collective: Collective, places: Places) -> bool:
+    """Set scale and caution by evaluating the loss again; False: no step along the direction helps."""
+    parameters = [part.theta for part in direction.parts]
 
     def change_after(scale: float) -> float:
         places.attempt(parameters, direction.values, scale)
@@ -106,9 +124,7 @@ def _move(direction: Direction, losses: Losses, collective: Collective, places: 
     if collective.is_average_due:
         places.go("average")
         shared.compare(numbers, losses.first - losses.again(keep_buffers=collective.shows_average))
-    if _measure(direction.slope, losses, change_after, collective):
-        scales = [float(part.group["lr"]) * shared.length(numbers) for part in direction.parts]
-        places.move(parameters, direction.values, scales)
+    return _try_step(direction.slope, losses, change_after, collective)
 
 
 def _first_scale(slope: float, change_after: Callable[[float], float]) -> float:
@@ -126,7 +142,7 @@ def _first_scale(slope: float, change_after: Callable[[float], float]) -> float:
     return shared.first_scale(near, best, shared.probed_scale(change, slope, scale))
 
 
-def _measure(
+def _try_step(
     slope: float, losses: Losses, change_after: Callable[[float], float], collective: Collective
 ) -> bool:
     """Measure the curvature along the step, and shorten it if need be; False: nothing helps."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pesky import rule
 from pesky.torch.eager import ELEMENT_AVERAGES, powers_of, sample_of, update_of
-from pesky.torch.parts import Part
+from pesky.torch.parts import OVERESTIMATED, Part, Start, overestimate
 
 __all__ = ["RowsBatch"]
 
@@ -27,31 +27,24 @@ class RowsBatch:
         """Return sums of gradient^2 and of |curvature|, which are finite only if every entry is."""
         return powers_of(self._samples)
 
-    def advance(self, init_batches: int, slow_start: float) -> None:
+    def advance(self, start: Start) -> None:
         """Collect in rows that are still new; update the others."""
         for part, (gradient, curvature) in zip(self.parts, self._samples, strict=True):
             assert part.rows is not None
-            new = part.state["initial"][part.rows] < init_batches
+            new = part.state["initial"][part.rows] < start.batches
             if curvature is not None and bool(new.any()):
-                _observe(part, part.rows[new], gradient[new], curvature[new], init_batches, slow_start)
+                _observe(part, part.rows[new], gradient[new], curvature[new], start)
             if not bool(new.all()):
                 bend = None if curvature is None else curvature[~new]
                 _update(part, part.rows[~new], gradient[~new], bend)
 
 
-def _observe(
-    part: Part,
-    rows: Tensor,
-    gradient: Tensor,
-    curvature: Tensor,
-    init_batches: int,
-    slow_start: float,
-) -> None:
+def _observe(part: Part, rows: Tensor, gradient: Tensor, curvature: Tensor, start: Start) -> None:
     state = part.state
     state["initial"][rows] += 1
     count = state["initial"][rows]
     memory = count.reshape(-1, *[1] * (gradient.dim() - 1)).to(gradient.dtype)
-    complete = rows[count == init_batches]
+    complete = rows[count == start.batches]
     samples = {
         "mean_gradient": gradient,
         "mean_square": gradient * gradient,
@@ -59,8 +52,9 @@ def _observe(
     }
     for name, sample in samples.items():
         state[name][rows] = rule.average(state[name][rows], sample, memory)
-    for name in ("mean_square", "mean_curvature"):
-        state[name][complete] *= slow_start
+    if len(complete):
+        for name in OVERESTIMATED:
+            state[name][complete] = overestimate(state[name][complete], start, rows=len(complete))
 
 
 def _update(part: Part, rows: Tensor, gradient: Tensor, curvature: Tensor | None) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pesky.errors import InputError
 from pesky.torch import paper
-from pesky.torch.parts import Batch, Part, statistics_type
+from pesky.torch.parts import Batch, Part, Start, statistics_type
 from pesky.torch.rows import RowsBatch
 
 __all__ = ["part_of", "polyak_curvature", "unusable"]
@@ -57,12 +57,12 @@ def _at_rows(curvature: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
     return found
 
 
-def unusable(batches: Sequence[Batch | RowsBatch], init_batches: int, slow_start: float) -> str | None:
+def unusable(batches: Sequence[Batch | RowsBatch], start: Start) -> str | None:
     """Return why nothing may enter the averages, which would never forget infinity; None if it may."""
     for batch in batches:
         power, bend = batch.powers()
         state = batch.parts[0].state
-        factor = slow_start if paper.is_collecting(state, init_batches) else 1.0
+        factor = start.factor if paper.is_collecting(state, start.batches) else 1.0
         largest = torch.finfo(statistics_type(batch.parts[0].theta)).max
         if not factor * power <= largest:  # nor is NaN
             return "gradient not finite, or its square"

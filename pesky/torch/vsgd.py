@@ -20,7 +20,7 @@ from pesky.torch.explaining import Explanation, explain, mean_rates
 from pesky.torch.loss_scale import unscaling
 from pesky.torch.measured import MeasuringOptimizer, check_loss
 from pesky.torch.measuring import Choice, Measuring
-from pesky.torch.parts import Part
+from pesky.torch.parts import Part, Start
 from pesky.torch.pending import Pending
 from pesky.torch.places import Places
 from pesky.torch.settings import Granularity, check_choice, check_group, check_parameters
@@ -49,8 +49,10 @@ class VSGD(MeasuringOptimizer):
     tensor ("block") or a parameter group ("global"). `lr` multiplies all rates, for schedulers and
     loops that expect one. `weight_decay` is L2: in the gradient and in the curvature. `curvature` is
     measured in one of `curvature_every` steps, by bbprop or another source; `curvature_floor` is its
-    lower bound. The first `init_batches` steps collect averages without moving; then v and h are
-    overestimated by `slow_start` (where None, by a tenth of the number of parameters).
+    lower bound. The first `init_batches` steps collect averages without moving. Then, in the paper's
+    dialect, v and h are overestimated by `slow_start` (where None, by a tenth of the number of
+    parameters); with `even_start` all entries of a tensor begin with its largest v and h, so that
+    those which the initial batches left silent have a slow start, too.
     `dialect` "robust" sets the length of the step, too, by evaluating each loss again at its end, and
     shows the average of the parameters where that is better; see docs/theory.md. Best is `minimize`;
     `backward(loss, again=closure)` leaves out the average, and without either gradients set the length.
@@ -82,6 +84,7 @@ class VSGD(MeasuringOptimizer):
         curvature_every: int = 1,
         init_batches: int = 10,
         slow_start: float | None = None,
+        even_start: bool = True,
         process_group: Any = None,
     ) -> None:
         """Check the settings; nothing is measured yet."""
@@ -92,6 +95,9 @@ class VSGD(MeasuringOptimizer):
         if slow_start is not None:
             slow_start = check_number("slow_start", slow_start, least=1)
         self.slow_start = slow_start
+        if not isinstance(even_start, bool):
+            raise InputError(f"even_start must be True or False; got {even_start!r}")
+        self.even_start = even_start
         self.process_group = process_group
         self._measuring = Measuring(curvature)
         self.counters: dict[str, Any] = {
@@ -158,7 +164,7 @@ class VSGD(MeasuringOptimizer):
             raise InputError(_NO_AGAIN)
         super().backward(loss, again=again, scaler=scaler)
         if robust_now and again is not None:
-            self._pending.evaluations.append(given_again(again, loss))
+            self._pending.evaluations.append(given_again(again, loss, self._is_due()))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -225,7 +231,7 @@ class VSGD(MeasuringOptimizer):
             polyak_curvature(parts, paper.batches_of(parts, self.init_batches), loss)
         if due and not pending.unmeasured:
             self._say_if_unreached(parts)
-        self._advance(parts, losses)
+        self._advance(parts, losses, due)
         if losses is not None and not self._inside:
             self._places.stay()
 
@@ -254,22 +260,23 @@ class VSGD(MeasuringOptimizer):
             if one.grad is not None and one.numel() > 0
         ]
 
-    def _advance(self, parts: list[Part], losses: robust.Losses | None) -> None:
-        slow_start = self.slow_start_factor()
+    def _advance(self, parts: list[Part], losses: robust.Losses | None, due: bool) -> None:
+        start = Start(self.init_batches, self.slow_start_factor(), self.even_start)
         # What has initial batches to see waits for one with curvature.
         new = [part for part in parts if paper.is_collecting(part.state, self.init_batches)]
         ready = [part for part in parts if part.curvature is not None or part not in new]
         batches = paper.batches_of(ready, self.init_batches)
-        reason = unusable(batches, self.init_batches, slow_start)
+        reason = unusable(batches, start)
         if reason is not None:
             self._undo(reason)
             return
         if self.counters["form"] == "paper":
-            paper.step(batches, self.init_batches, slow_start)
+            paper.step(batches, start)
         elif losses is None:
-            following.step(batches, self.init_batches, slow_start, self.collective)
+            following.step(batches, start, self.collective)
         else:
-            robust.step(batches, self.init_batches, slow_start, losses, self.collective, self._places)
+            places, interval = self._places, self.curvature_every
+            robust.step(batches, start, losses, self.collective, places, interval, due)
         self.counters["steps"] += 1
         self.counters["moves"] += not new
         still = [part for part in new if paper.is_collecting(part.state, self.init_batches)]
@@ -341,7 +348,8 @@ class VSGD(MeasuringOptimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles consist of; `watch` is not copied."""
-        names = ("dialect", "curvature_every", "init_batches", "slow_start", "process_group")
+        settings = ("dialect", "curvature_every", "init_batches", "slow_start", "even_start")
+        names = (*settings, "process_group")
         own = {name: getattr(self, name) for name in (*names, "counters", "collective", "_measuring")}
         return {**super().__getstate__(), **own}
 

@@ -28,6 +28,7 @@ def run(method, sizes, l2, dtype, steps, **settings):
         curvature_every=method.curvature_every,
         curvature_floor=method.curvature_floor,
         dialect="paper",
+        even_start=False,  # as the engine
         **settings,
     )
     before = flat(model)

@@ -173,6 +173,7 @@ def test_complex_parameters_are_refused():
         ({"curvature_every": 0}, "curvature_every"),
         ({"init_batches": 0}, "init_batches"),
         ({"slow_start": 0.5}, "slow_start"),
+        ({"even_start": 1}, "even_start must be True or False"),
         ({"weight_decay": -1}, "weight_decay"),
         ({"curvature_floor": 0}, "curvature_floor"),
         ({"lr": -1}, "lr"),
@@ -207,7 +208,7 @@ def test_accumulated_batches_are_one_large_batch(dialect):
 
 def test_clipping_changes_gradients_only():
     net = model()
-    optimizer = paper(net, init_batches=1)
+    optimizer = paper(net, init_batches=1, even_start=False)
     x, y = next(batches(1))
     optimizer.backward(cross_entropy(net(x), y))
     bend = optimizer._pending.values[net[0].weight].clone()

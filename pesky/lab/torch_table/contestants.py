@@ -146,7 +146,7 @@ class Method:
 
 METHODS = {
     "vsgd": Method(_Minimizing),
-    "vsgd-paper": Method(_Minimizing),
+    "vsgd-paper": Method(_Minimizing, revision=2),
     "adam": Method(_adam),
     "sgd": Method(_sgd),
     "prodigy": Method(_prodigy, "prodigyopt", "prodigyopt"),
