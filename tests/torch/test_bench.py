@@ -31,7 +31,9 @@ def test_models_are_timed_beside_adam_and_backpack():
     rows = bench_models(repeats=1, names=("MLP",))
     for row in rows:
         assert row["with_bbprop_over_plain"] > 0
-        assert row["step_over_adam_step"] > 0
+        for name in ("paper_step_over_adam_step", "robust_step_over_adam_step"):
+            assert row[name] > 0
+            assert row[f"{name}_curvature_every_10"] > 0
         assert row["backpack_DiagGGNMC_over_plain"] > 0
 
 
