@@ -35,11 +35,19 @@ Named = TypeVar("Named")
 
 
 def torch_table_command(
-    tasks: Annotated[str, typer.Option(help="With commas between; else all.")] = "",
-    contestants: Annotated[str, typer.Option(help="With commas between; else all.")] = "",
+    tasks: Annotated[
+        str, typer.Option(help="With commas between; else all, or the four of an ablation.")
+    ] = "",
+    contestants: Annotated[
+        str, typer.Option(help="With commas between; else all; of an ablation, its variants.")
+    ] = "",
     seeds: Annotated[int, typer.Option(help="Runs of each contestant on each task.")] = _DEFAULT_SEEDS,
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the steps; rows are kept apart.")
+    ] = False,
+    ablation: Annotated[
+        bool,
+        typer.Option("--ablation", help="VSGD against itself without some of its parts."),
     ] = False,
     jobs: Jobs = 0,
     no_run: Annotated[
@@ -63,17 +71,9 @@ def torch_table_command(
     check_export(export)
     if importlib.util.find_spec("torch") is None:
         raise InputError("torch-table needs PyTorch; run: pip install 'pesky[torch]'")
-    from pesky.lab.torch_table.contestants import CONTESTANTS
     from pesky.lab.torch_table.rows import Store
-    from pesky.lab.torch_table.table import Table
-    from pesky.lab.torch_table.tasks import TASKS
 
-    table = Table(
-        tuple(_chosen("task", tasks, TASKS)),
-        tuple(_chosen("contestant", contestants, CONTESTANTS)),
-        seeds,
-        quick,
-    )
+    table, shown = _tables(tasks, contestants, seeds, quick, ablation)
     folder = ready_folder(out) if out is not None else None
     written: list[Path] = []
     with Store(store) as opened:
@@ -85,10 +85,16 @@ def torch_table_command(
             opened.export(export)
             written.append(export)
         command = _command(
-            tasks=tasks, contestants=contestants, seeds=seeds, quick=quick, load=load, no_run=no_run
+            tasks=tasks,
+            contestants=contestants,
+            seeds=seeds,
+            quick=quick,
+            ablation=ablation,
+            load=load,
+            no_run=no_run,
         )
         if folder is not None:
-            written += _write(table, opened, folder, command, figures)
+            written += _write(shown, opened, folder, command, figures)
         standings = table.standings(opened)
     if as_json:
         print_json(
@@ -106,6 +112,29 @@ def torch_table_command(
     print_written([str(path) for path in (store, *written)])
 
 
+def _tables(
+    tasks: str, contestants: str, seeds: int, quick: bool, ablation: bool
+) -> "tuple[Table, Table]":
+    """Return the table to run, and the one that the page shows: of an ablation that is the full one."""
+    from pesky.lab.torch_table.ablation import ABLATION_TASKS
+    from pesky.lab.torch_table.contestants import CONTESTANTS, VARIANTS
+    from pesky.lab.torch_table.table import Table
+    from pesky.lab.torch_table.tasks import TASKS
+
+    known = CONTESTANTS
+    if ablation:
+        known = {"vsgd": CONTESTANTS["vsgd"], **VARIANTS}
+        tasks = tasks or ",".join(ABLATION_TASKS)
+    table = Table(
+        tuple(_chosen("task", tasks, TASKS)),
+        tuple(_chosen("contestant", contestants, known)),
+        seeds,
+        quick,
+    )
+    full = Table(tuple(TASKS.values()), tuple(CONTESTANTS.values()), seeds, quick)
+    return table, full if ablation else table
+
+
 def _chosen(kind: str, text: str, known: Mapping[str, Named]) -> list[Named]:
     """Return what was named, in the table's order; all if nothing was."""
     asked = [part.strip() for part in text.split(",")] if text else list(known)
@@ -116,10 +145,17 @@ def _chosen(kind: str, text: str, known: Mapping[str, Named]) -> list[Named]:
 
 
 def _command(
-    *, tasks: str, contestants: str, seeds: int, quick: bool, load: Path | None, no_run: bool
+    *,
+    tasks: str,
+    contestants: str,
+    seeds: int,
+    quick: bool,
+    ablation: bool,
+    load: Path | None,
+    no_run: bool,
 ) -> str:
     """Return the line that makes the page again."""
-    words = ["pesky torch-table"]
+    words = ["pesky torch-table", *["--ablation"] * ablation]
     words += [f"--tasks {tasks}"] * bool(tasks) + [f"--contestants {contestants}"] * bool(contestants)
     words += [f"--seeds {seeds}"] * (seeds != _DEFAULT_SEEDS) + ["--quick"] * quick
     words += [f"--load {load}"] * (load is not None) + ["--no-run"] * no_run

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from pesky.lab.torch_models import mlp
-from pesky.lab.torch_table.contestants import CONTESTANTS
+from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS
 from pesky.lab.torch_table.instance import Instance, Measured, generator, mean_over
 from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey
 from pesky.lab.torch_table.table import Table
@@ -53,7 +53,8 @@ def toy_table(*names, seeds=2, tasks=TOYS, **options):
 
 
 def toy_key(method="adam", settings="lr=1e-3", **changed):
-    key = RunKey("toy", "toy", method, settings, STEPS, 0, 1, TABLE_VERSION)
+    revision = METHODS[method].revision if method in METHODS else 1
+    key = RunKey("toy", "toy", method, settings, STEPS, 0, revision, TABLE_VERSION)
     return key._replace(**changed)
 
 

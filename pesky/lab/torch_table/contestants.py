@@ -12,9 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from pesky.lab.race.grids import Settings, parse_settings
+from pesky.lab.torch_table.ablation import PARTS, without
 from pesky.torch import VSGD
 
-__all__ = ["CONTESTANTS", "METHODS", "Contestant", "Diverged", "Method", "Training", "begin", "warm_up"]
+__all__ = [
+    "CONTESTANTS",
+    "METHODS",
+    "VARIANTS",
+    "Contestant",
+    "Diverged",
+    "Method",
+    "Training",
+    "begin",
+    "warm_up",
+]
 
 _REFRESHING_PASSES = 50  # schedule-free's authors take as many
 _WARM_UP_STEPS = 20  # initial batches, and some that move
@@ -43,13 +54,29 @@ class _Minimizing:
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         self._model = model
-        self._optimizer = VSGD(model.parameters(), dialect=settings["dialect"])  # type: ignore[arg-type]
+        self._optimizer = VSGD(
+            model.parameters(),
+            dialect=settings["dialect"],  # type: ignore[arg-type]
+            curvature_every=int(settings.get("curvature_every", "1")),
+        )
 
     def step(self, closure: Closure) -> float:
         return float(self._optimizer.minimize(closure))
 
     def finish(self, passes: Iterable[Closure]) -> nn.Module:
         return self._model
+
+
+class _Ablated(_Minimizing):
+    """Steps through `minimize` without some parts."""
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        super().__init__(model, settings)
+        self._left_out = settings["without"].split("+")
+
+    def step(self, closure: Closure) -> float:
+        with without(self._left_out):
+            return super().step(closure)
 
 
 class _Familiar:
@@ -147,6 +174,7 @@ class Method:
 METHODS = {
     "vsgd": Method(_Minimizing),
     "vsgd-paper": Method(_Minimizing, revision=2),
+    "vsgd-ablated": Method(_Ablated),
     "adam": Method(_adam),
     "sgd": Method(_sgd),
     "prodigy": Method(_prodigy, "prodigyopt", "prodigyopt"),
@@ -189,6 +217,33 @@ CONTESTANTS = {
             tuple(f"lr={rate} momentum=0.9" for rate in _SGD_RATES),
         ),
         Contestant("adam-tuned", "Adam, tuned", "adam", tuple(f"lr={rate}" for rate in _ADAM_RATES)),
+    )
+}
+
+
+def _variant(name: str, *left_out: str) -> Contestant:
+    title = " and ".join(PARTS[part].title for part in left_out)
+    return Contestant(name, title, "vsgd-ablated", (f"dialect=robust without={'+'.join(left_out)}",))
+
+
+# The robust form without some of its parts: these compete with nobody but the whole of it.
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Contestant(
+            "every-10", "measured in one of 10 steps", "vsgd", ("dialect=robust curvature_every=10",)
+        ),
+        _variant("no-caution", "caution"),
+        _variant("no-average", "average"),
+        _variant("no-caution-no-average", "caution", "average"),
+        _variant("no-floor", "floor"),
+        _variant("flat-curvature", "entries"),
+        _variant("no-noise-ratio", "noise-ratio"),
+        _variant("short-memory", "long-memory"),
+        _variant("free-growth", "growth-limit"),
+        _variant("no-undo", "undo"),
+        _variant("no-shortening", "shortening"),
+        _variant("one-probe", "far-probe"),
     )
 }
 

@@ -42,7 +42,7 @@ _SHORTEST = 1e-4  # seconds: a clock may stand still at first, which logarithms 
 def losses(table: Table, rows: TaskRows) -> Picture | None:
     """Draw every contestant's mean loss against steps and against seconds; None without any run."""
     curves = {
-        contestant.name: mean_curve(rows.standing(contestant, table.seeds).runs)
+        contestant.name: mean_curve(rows.standing(contestant, range(table.seeds)).runs)
         for contestant in table.contestants
     }
     curves = {name: points for name, points in curves.items() if points}

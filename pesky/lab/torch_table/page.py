@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from pesky.lab.markdown import markdown_table
+from pesky.lab.torch_table.ablation_page import ablation_section
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.table import (
@@ -70,6 +71,8 @@ def torch_page(
                 *_picture(pictures, one.task.name, f"{one.task.name}: loss against steps and seconds"),
             )
         ),
+        "## What each part contributes\n",
+        ablation_section(table, store),
         "## What tuning cost\n",
         _costs(standings),
         "## What has not been run\n",

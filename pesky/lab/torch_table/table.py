@@ -141,15 +141,15 @@ class TaskRows:
                 found[setting] = row.test
         return min(found, key=found.__getitem__, default=None)
 
-    def standing(self, contestant: Contestant, seeds: int) -> Standing:
-        """Return how a contestant stands."""
+    def standing(self, contestant: Contestant, seeds: Sequence[int]) -> Standing:
+        """Return how a contestant stands at some seeds."""
         setting = self.winner(contestant)
         grid = contestant.settings if contestant.is_tuned else ()
         return Standing(
             contestant,
             setting,
-            self._present((contestant, setting, seed) for seed in range(seeds) if setting is not None),
-            seeds,
+            self._present((contestant, setting, seed) for seed in seeds if setting is not None),
+            len(seeds),
             self._present((contestant, one, TUNING_SEED) for one in grid),
             len(grid),
         )
@@ -246,7 +246,7 @@ class Table:
     def standings(self, store: Store) -> dict[str, list[Standing]]:
         """Return how the contestants stand on every task."""
         return {
-            rows.task.name: [rows.standing(one, self.seeds) for one in self.contestants]
+            rows.task.name: [rows.standing(one, range(self.seeds)) for one in self.contestants]
             for rows in self.rows(store)
         }
 

@@ -1,0 +1,130 @@
+"""Parts of VSGD's robust form that a run can do without, to see what each contributes.
+
+Nothing in the product knows of this: what a part does is replaced while a step is taken, for the
+whole process, which does one run at a time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from pesky import collective as shared
+from pesky import rule
+from pesky.torch import robust
+from pesky.torch.collective import Collective
+from pesky.torch.direction import Direction
+from pesky.torch.eager import ELEMENT_AVERAGES, sample_of
+from pesky.torch.parts import Batch
+from pesky.torch.places import Places
+
+__all__ = ["ABLATION_TASKS", "PARTS", "LeftOut", "without"]
+
+ABLATION_TASKS = ("mlp-64", "softmax-64", "cifar-mlp", "autoencoder")
+
+_ANY_GROWTH = 1e9  # of the scale in one step: never reached
+
+Rates = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # from g, v, h, and the mean of h
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A part that is not there: `title` says what is done instead, `replaced` does it meanwhile."""
+
+    title: str
+    replaced: Callable[[], AbstractContextManager[object]]
+
+
+@contextmanager
+def without(names: Iterable[str]) -> Iterator[None]:
+    """Leave out parts in all steps that are taken meanwhile."""
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(PARTS[name].replaced())
+        yield
+
+
+def _same_caution(caution: float, score: float, window: float) -> float:
+    return caution
+
+
+def _show_iterate(collective: Collective) -> bool:
+    collective.numbers[shared.SHOWS_AVERAGE] = 0.0
+    return False
+
+
+def _never_wrong(losses: robust.Losses, collective: Collective, places: Places) -> bool:
+    shared.add_loss(collective.numbers, losses.first)
+    return False
+
+
+def _is_not_finite(change: float, slope: float, scale: float) -> bool:
+    return not change < inf
+
+
+def _near_scale(near: float, best: float, far: float) -> float:
+    return max(shared.SHORTEST, near)
+
+
+def _believing(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
+    return rule.learning_rate(rule.noise_ratio(g * g, v), h)  # type: ignore[no-any-return]
+
+
+def _flat(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
+    return rule.learning_rate(rule.noise_ratio(g * g, v), mean)  # type: ignore[no-any-return]
+
+
+def _noiseless(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
+    return rule.learning_rate((v > 0).to(v), rule.at_least(h, mean))  # type: ignore[no-any-return]
+
+
+def _direction_by(rates: Rates, batches: Sequence[Batch]) -> Direction:
+    """Do as `direction_of`, with other rates; every entry has its own."""
+    parts, values, slopes = [], [], []
+    for batch in batches:
+        for part, total in zip(batch.parts, batch.learn(), strict=True):
+            g, v, h, _ = (part.state[name] for name in ELEMENT_AVERAGES)
+            gradient, _ = sample_of(part, part.theta)
+            parts.append(part)
+            values.append(rates(g, v, h, h.new_tensor(total / h.numel())) * gradient)
+            slopes.append((values[-1] * gradient).sum())
+    return Direction(parts, values, float(torch.stack(slopes).double().sum()) if slopes else 0.0)
+
+
+def _with_rates(rates: Rates) -> Callable[[], AbstractContextManager[object]]:
+    return partial(patch.object, robust, "direction_of", partial(_direction_by, rates))
+
+
+PARTS = {
+    "caution": LeftOut("caution stays 1", partial(patch.object, rule, "next_caution", _same_caution)),
+    "average": LeftOut(
+        "the iterate is always visible",
+        partial(patch.object, Collective, "choose_visible", _show_iterate),
+    ),
+    "floor": LeftOut("curvatures below their tensor's mean are believed", _with_rates(_believing)),
+    "entries": LeftOut("every entry's curvature is its tensor's mean", _with_rates(_flat)),
+    "noise-ratio": LeftOut("gradients count as if without noise, g^2/v = 1", _with_rates(_noiseless)),
+    "long-memory": LeftOut(
+        "expectations look back 20 steps", partial(patch.object, shared, "MEMORY_SHARE", 0.0)
+    ),
+    "growth-limit": LeftOut(
+        "the scale grows at once", partial(patch.object, shared, "GROWTH", _ANY_GROWTH)
+    ),
+    "undo": LeftOut(
+        "no step is undone while losses are finite",
+        partial(patch.object, robust, "went_wrong", _never_wrong),
+    ),
+    "shortening": LeftOut(
+        "no step is shortened while losses are finite",
+        partial(patch.object, shared, "is_gross", _is_not_finite),
+    ),
+    "far-probe": LeftOut(
+        "the first scale is that of the first probe which lowers the loss",
+        partial(patch.object, shared, "first_scale", _near_scale),
+    ),
+}
