@@ -68,8 +68,6 @@ GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more tha
 FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
 SHARE = 0.2  # of all steps so far: the window of the average of the iterates
 
-PATIENCE = 2.5  # windows of the average, in which caution changes by a factor of e at most
-
 PROBE = 1e-3  # of the direction, before anything is known about its length
 PROBE_FACTOR = 10.0  # from one probe to the next
 SHORTEST = 1e-12
@@ -186,11 +184,11 @@ def compare(numbers: Numbers, lead: float) -> None:
     add_measured(numbers, LEAD, lead)
     add_measured(numbers, LEAD_SQUARE, lead * lead)
     if numbers[LEAD_SQUARE] > 0:
-        score = numbers[LEAD] * sqrt(numbers[LEAD_MEMORY] / numbers[LEAD_SQUARE])
-        steps = PATIENCE * (MEMORY + window(numbers))
+        score = numbers[LEAD] / sqrt(numbers[LEAD_SQUARE])
+        steps = MEMORY + window(numbers)
         if numbers[INTERVAL] > 1:  # or else there is one comparison in two steps
             steps = 2 * measurements(numbers, steps)
-        numbers[CAUTION] = rule.next_caution(numbers[CAUTION], max(min(score, 1.0), -1.0), steps)
+        numbers[CAUTION] = rule.next_caution(numbers[CAUTION], score, steps)
 
 
 def count_move(numbers: Numbers) -> float:

@@ -10,10 +10,10 @@ import pytest
 
 from pesky.lab.race.contest import PROTOCOL
 from pesky.lab.race.grids import settings_of, settings_text
-from pesky.lab.race.numerics import numerics_version
 from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.report import report_page
 from pesky.lab.reproduction import reproduction_page
+from pesky.online import NUMERICS_VERSION
 from tests.test_cli import assert_one_clear_line, pesky_command
 
 CHROMIUM = shutil.which("chromium")
@@ -26,7 +26,7 @@ QUIET = (
 def add(store, benchmark, method, settings, seed, train, test, status="finished"):
     key = RunKey(
         *(benchmark, "0", "full", "784-10", "cross-entropy", method, settings_text(settings)),
-        *(6, seed, numerics_version(method), PROTOCOL),
+        *(6, seed, NUMERICS_VERSION, PROTOCOL),
     )
     store.finish(key, Row(status, train, test, test, None, 1000, 1.5))
 

@@ -142,9 +142,8 @@ class TwinRobust(Twin):
         self.lead.add(lead, memory)
         self.lead_square.add(lead**2, memory)
         if self.lead_square.value > 0:
-            t = self.lead.value * math.sqrt(self.lead.count / self.lead_square.value)
-            z = min(1.0, max(-1.0, t))
-            w = 2.5 * (20 + 0.2 * self.moves)
+            z = self.lead.value / math.sqrt(self.lead_square.value)
+            w = 20 + 0.2 * self.moves
             self.caution = min(1.0, self.caution * (w - z) / (w + z))
 
     @property

@@ -1,4 +1,4 @@
-"""Golden trajectories: a race keeps rows by the version of their arithmetic, so it must be raised."""
+"""Golden trajectories: a race keeps rows by NUMERICS_VERSION, so it must tell results apart."""
 
 from fractions import Fraction
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pesky.lab.benchmarks import METHODS, method_named
-from pesky.lab.race.numerics import numerics_version
-from pesky.online import Network, fit
+from pesky.online import NUMERICS_VERSION, Network, fit
 
 # As the race makes them; the factor of the slow start keeps vSGD-l stable on a network so small.
 SETTINGS = {
@@ -28,24 +27,26 @@ SAMPLES, EPOCHS = 25, 2
 
 # Loss over the second epoch, and norm of the parameters after 50 steps.
 GOLDEN = {
-    (1, "classifier", "vsgd-l"): (1.1387292, 5.2476864),
-    (1, "classifier", "vsgd-b"): (0.60127522, 6.7229755),
-    (1, "classifier", "vsgd-g"): (0.69582126, 3.3028874),
-    (2, "classifier", "vsgd-robust"): (0.76123573, 3.4055287),
-    (1, "classifier", "sgd"): (0.86799744, 2.8357949),
-    (1, "classifier", "adagrad"): (0.7875964, 2.9290404),
-    (1, "classifier", "smd"): (0.86496333, 2.8714133),
-    (1, "classifier", "amari"): (1.0966421, 2.7816736),
-    (1, "classifier", "almeida"): (1.2331626, 2.8772733),
-    (1, "autoencoder", "vsgd-l"): (1.0299894, 3.870686),
-    (1, "autoencoder", "vsgd-b"): (0.63314191, 3.2676514),
-    (1, "autoencoder", "vsgd-g"): (0.77784423, 3.0878144),
-    (2, "autoencoder", "vsgd-robust"): (0.69635508, 3.3957844),
-    (1, "autoencoder", "sgd"): (0.74683548, 3.2128888),
-    (1, "autoencoder", "adagrad"): (0.73562973, 3.2485074),
-    (1, "autoencoder", "smd"): (0.71653932, 3.3620479),
-    (1, "autoencoder", "amari"): (1.0783888, 3.3132887),
-    (1, "autoencoder", "almeida"): (1.4827427, 2.7760244),
+    1: {
+        ("classifier", "vsgd-l"): (1.1387292, 5.2476864),
+        ("classifier", "vsgd-b"): (0.60127522, 6.7229755),
+        ("classifier", "vsgd-g"): (0.69582126, 3.3028874),
+        ("classifier", "vsgd-robust"): (0.76123573, 3.4055287),
+        ("classifier", "sgd"): (0.86799744, 2.8357949),
+        ("classifier", "adagrad"): (0.7875964, 2.9290404),
+        ("classifier", "smd"): (0.86496333, 2.8714133),
+        ("classifier", "amari"): (1.0966421, 2.7816736),
+        ("classifier", "almeida"): (1.2331626, 2.8772733),
+        ("autoencoder", "vsgd-l"): (1.0299894, 3.870686),
+        ("autoencoder", "vsgd-b"): (0.63314191, 3.2676514),
+        ("autoencoder", "vsgd-g"): (0.77784423, 3.0878144),
+        ("autoencoder", "vsgd-robust"): (0.69635508, 3.3957844),
+        ("autoencoder", "sgd"): (0.74683548, 3.2128888),
+        ("autoencoder", "adagrad"): (0.73562973, 3.2485074),
+        ("autoencoder", "smd"): (0.71653932, 3.3620479),
+        ("autoencoder", "amari"): (1.0783888, 3.3132887),
+        ("autoencoder", "almeida"): (1.4827427, 2.7760244),
+    }
 }
 
 
@@ -65,24 +66,20 @@ def trajectory(name, method, nudge=0.0, **settings):
 
 def test_every_method_is_guarded():
     assert set(SETTINGS) == set(METHODS)
-    for method in METHODS:
-        version = numerics_version(method)
-        for name in NETWORKS:
-            assert (version, name, method) in GOLDEN, (
-                f"the version of {method} is {version}: put what `trajectory` gives into GOLDEN"
-            )
+    assert NUMERICS_VERSION in GOLDEN, (
+        f"NUMERICS_VERSION is {NUMERICS_VERSION}: put its numbers, those of `trajectory`, into GOLDEN"
+    )
+    assert set(GOLDEN[NUMERICS_VERSION]) == {(name, method) for name in NETWORKS for method in METHODS}
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_results_change_with_the_numerics_version_only(name, method):
-    version = numerics_version(method)
-    found, expected = trajectory(name, method), GOLDEN[version, name, method]
+    found, expected = trajectory(name, method), GOLDEN[NUMERICS_VERSION][name, method]
     assert found == pytest.approx(expected, rel=1e-4), (
-        f"{method} gives other numbers on the {name} than version {version} did. If "
-        "that is meant, raise pesky.online.NUMERICS_VERSION, or the method's own in "
-        "pesky.lab.race.numerics, so that no race takes old rows for new ones, and put the new numbers "
-        "into GOLDEN; else mend what changed them."
+        f"{method} gives other numbers on the {name} than numerics version {NUMERICS_VERSION} did. If "
+        "that is meant, raise pesky.online.NUMERICS_VERSION, so that no race takes old rows for new "
+        "ones, and put the new numbers into GOLDEN; else mend what changed them."
     )
 
 

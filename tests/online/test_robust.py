@@ -241,7 +241,7 @@ def test_settings_that_the_dialect_does_not_have_are_refused(settings, words):
 
 
 @pytest.mark.xfail(reason="slopes vanish, the scale grows to hundreds, and a step is far too long")
-@pytest.mark.parametrize("seed", [21, 35])
+@pytest.mark.parametrize("seed", [5, 21, 32])
 def test_what_is_learnt_perfectly_stays_so(seed):
     X, y = separable_data(1000, seed)
     network = Network([3, 6, 2], l2=1e-4, seed=seed)

@@ -173,7 +173,7 @@ def test_who_answers_but_is_no_scheduler_is_one_clear_line(tmp_path):
 @pytest.mark.parametrize(
     ("preload", "words"),
     [
-        ("import pesky.online\npesky.online.NUMERICS_VERSION = -7\n", ["arithmetic -6"]),
+        ("import pesky.online\npesky.online.NUMERICS_VERSION = -7\n", ["arithmetic -7"]),
         ("import pesky\npesky.__version__ = '0.0.7'\n", ["'0.0.7'"]),
         ("import sys\nsys.modules['pesky'] = None\n", ["cannot run pesky", "pip install"]),
     ],
@@ -190,7 +190,7 @@ def test_a_worker_with_another_version_that_comes_later_is_refused(cluster, tmp_
         cluster.workers[0].kill()
         cluster.add_worker("import pesky.online\npesky.online.NUMERICS_VERSION = -7\n")
         result = finished(process)
-    assert_one_clear_line(result, "a worker has arithmetic -6")
+    assert_one_clear_line(result, "a worker has arithmetic -7")
 
 
 def test_jobs_are_not_for_a_cluster(tmp_path):

@@ -17,8 +17,8 @@ import pesky
 from pesky.errors import InputError
 from pesky.lab.completing import Interrupted
 from pesky.lab.race.contest import PROTOCOL, Contest
-from pesky.lab.race.numerics import arithmetic_version
 from pesky.lab.race.store import Row, RunKey
+from pesky.online import NUMERICS_VERSION
 
 __all__ = ["Cluster", "connected"]
 
@@ -79,7 +79,7 @@ def _line(error: Exception) -> str:
 
 def _version() -> Version:
     """Return what must be the same everywhere for a row to be the same."""
-    return pesky.__version__, arithmetic_version(), PROTOCOL
+    return pesky.__version__, NUMERICS_VERSION, PROTOCOL
 
 
 def _run(contest: Contest, key: RunKey, limit: float, version: Version) -> Row:

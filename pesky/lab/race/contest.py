@@ -14,10 +14,9 @@ from pesky.lab.benchmarks import L2, Benchmark, Task, method_named
 from pesky.lab.completing import Interrupted
 from pesky.lab.plain import finite_or_none
 from pesky.lab.race.grids import Grid, Settings, parse_settings, settings_of, settings_text
-from pesky.lab.race.numerics import numerics_version
 from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS, Select, Setting, winner
-from pesky.online import Method, Moment, fit
+from pesky.online import NUMERICS_VERSION, Method, Moment, fit
 
 __all__ = ["CUT_FACTOR", "CUT_SHARE", "PROTOCOL", "Contest"]
 
@@ -79,7 +78,7 @@ class Contest:
             settings=settings_text(settings),
             epochs=self.epochs,
             seed=seed,
-            numerics=numerics_version(method),
+            numerics=NUMERICS_VERSION,
             protocol=PROTOCOL,
         )
 

@@ -7,9 +7,9 @@ from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
 from pesky.lab.race.contest import PROTOCOL
 from pesky.lab.race.grids import Settings, settings_of, settings_text
-from pesky.lab.race.numerics import numerics_version
-from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.store import Row, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, Setting, winner
+from pesky.online import NUMERICS_VERSION
 
 __all__ = ["Recorded", "own_benchmarks"]
 
@@ -17,14 +17,9 @@ __all__ = ["Recorded", "own_benchmarks"]
 _PAPERS: dict[str, Any] = {
     "epochs": paper.EPOCHS,
     "split": "full",
+    "numerics": NUMERICS_VERSION,
     "protocol": PROTOCOL,
 }
-
-
-def _rows(store: Store, **which: str) -> list[tuple[RunKey, Row]]:
-    """Return those of the present versions of all methods."""
-    rows = store.rows(**which, **_PAPERS)
-    return [(key, row) for key, row in rows if key.numerics == numerics_version(key.method)]
 
 
 class Recorded:
@@ -35,7 +30,7 @@ class Recorded:
     def __init__(self, store: Store, benchmark: str, **which: str) -> None:
         """Read them; `which` are further parts of their keys."""
         self.benchmark_name = benchmark
-        rows = _rows(store, benchmark=benchmark, **which)
+        rows = store.rows(benchmark=benchmark, **which, **_PAPERS)
         self.loss = next((key.loss for key, _ in rows), "")
         tuning: dict[tuple[str, str], list[Row]] = defaultdict(list)
         self._final: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -88,7 +83,7 @@ def own_benchmarks(store: Store) -> dict[str, Recorded]:
     """
     kinds = dict.fromkeys(
         (key.benchmark, key.layers, key.loss, key.data)
-        for key, _ in _rows(store)
+        for key, _ in store.rows(**_PAPERS)
         if key.benchmark not in BENCHMARKS
     )
     alike = Counter((name, layers) for name, layers, _, _ in kinds)

@@ -172,7 +172,7 @@ class Method:
 
 
 METHODS = {
-    "vsgd": Method(_Minimizing, revision=2),
+    "vsgd": Method(_Minimizing),
     "vsgd-paper": Method(_Minimizing, revision=2),
     "vsgd-ablated": Method(_Ablated),
     "adam": Method(_adam),
