@@ -13,7 +13,12 @@ from pesky.lab.race.grids import settings_of, settings_text
 from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.report import report_page
 from pesky.lab.reproduction import reproduction_page
+from pesky.lab.torch_table import rows as torch_rows
+from pesky.lab.torch_table.contestants import CONTESTANTS
+from pesky.lab.torch_table.table import Table
+from pesky.lab.torch_table.tasks import TASKS
 from pesky.online import NUMERICS_VERSION
+from tests.lab.toys import some_row
 from tests.test_cli import assert_one_clear_line, pesky_command
 
 CHROMIUM = shutil.which("chromium")
@@ -46,6 +51,36 @@ def store(tmp_path):
         for seed in range(100, 110):
             add(opened, "M0", "sgd", best, seed, 9.3 + seed % 3 / 100, 9.8 + seed % 3 / 100)
         yield opened
+
+
+@pytest.fixture
+def torch_store(tmp_path):
+    """All untuned contestants on one task; the later one comes, the worse it is."""
+    path = tmp_path / "torch.sqlite"
+    task = TASKS["quadratic"]
+    untuned = [one for one in CONTESTANTS.values() if not one.is_tuned]
+    table = Table((task,), tuple(untuned))
+    with torch_rows.Store(path) as opened:
+        for place, one in enumerate(untuned):
+            for seed in range(3):
+                row = some_row(0.25 + place, 1.5 + place + seed)
+                opened.finish(table.key(task, one, one.settings[0], seed), row)
+    return path
+
+
+def test_the_page_holds_the_pytorch_table_with_ranks_and_curves(store, torch_store):
+    page = report_page(store, torch_store=torch_store)
+    part = page.split("<h2>In PyTorch, nothing set</h2>")[1]
+    cells = ("quadratic", "0.25 ± 0", "2.25 ± 0", "2.5 ± 0.58", "4.5 ± 0.58")
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in part
+    assert "over 1 of 13 tasks" in part
+    assert "<td>VSGD robust</td><td>1.00</td><td>1.00</td>" in part
+    assert part.count("<figure>") == 1
+    assert "lenet" not in part
+
+
+def test_the_page_says_how_to_get_the_pytorch_table(store):
+    assert "Nothing has been run: <code>pesky torch-table</code>" in report_page(store)
 
 
 def test_the_page_holds_claim_tables_points_and_what_is_missing(store):
@@ -82,9 +117,11 @@ def test_the_reproduction_page_lists_cells_and_misses(store):
     assert "- M0: vSGD-b, vSGD-g, vSGD robust, AdaGrad" in page
 
 
-def test_commands_write_the_pages(store, tmp_path):
-    result = pesky_command("report", "--store", str(store.path), "--out", str(tmp_path), "--json")
+def test_commands_write_the_pages(store, torch_store, tmp_path):
+    stores = ("--store", str(store.path), "--torch-store", str(torch_store))
+    result = pesky_command("report", *stores, "--out", str(tmp_path), "--json")
     assert json.loads(result.stdout)["files"] == [str(tmp_path / "report.html")]
+    assert "In PyTorch, nothing set" in (tmp_path / "report.html").read_text()
     result = pesky_command("reproduction", "--store", str(store.path), "--out", str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert "Table 3" in (tmp_path / "reproduction.md").read_text()
@@ -110,9 +147,9 @@ addEventListener("load", () => setTimeout(() => {
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1200])
-def test_the_page_works_in_a_browser(store, tmp_path, width):
+def test_the_page_works_in_a_browser(store, torch_store, tmp_path, width):
     # In a frame, because a window of its own cannot be as narrow as a phone.
-    page = escape(report_page(store).replace("</body>", PROBE), quote=True)
+    page = escape(report_page(store, torch_store=torch_store).replace("</body>", PROBE), quote=True)
     frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe>'
     path = tmp_path / "report.html"
     path.write_text(f"<!doctype html><meta charset=utf-8><body>{frame}</body>", encoding="utf-8")

@@ -7,9 +7,19 @@ import typer
 
 from pesky.errors import InputError
 
-__all__ = ["DEFAULT_STORE", "DataFolder", "Export", "Jobs", "Load", "StoreFile", "check_export"]
+__all__ = [
+    "DEFAULT_STORE",
+    "DEFAULT_TORCH_STORE",
+    "DataFolder",
+    "Export",
+    "Jobs",
+    "Load",
+    "StoreFile",
+    "check_export",
+]
 
 DEFAULT_STORE = Path("pesky-race.sqlite")
+DEFAULT_TORCH_STORE = Path("pesky-torch.sqlite")
 
 DataFolder = Annotated[
     Path | None,

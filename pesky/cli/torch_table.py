@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from pesky.cli.options import DataFolder, Export, Jobs, Load, check_export
+from pesky.cli.options import DEFAULT_TORCH_STORE, DataFolder, Export, Jobs, Load, check_export
 from pesky.cli.output import AsJson, print_json, print_table, print_written, ready_folder
 from pesky.cli.progress import live_bar
 from pesky.errors import InputError, check_count
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from pesky.lab.completing import Progress
     from pesky.lab.torch_table.contestants import Contestant
     from pesky.lab.torch_table.rows import Row, RunKey, Store
-    from pesky.lab.torch_table.table import Number, Standing, Table
+    from pesky.lab.torch_table.table import Standing, Table
 
 __all__ = ["torch_table_command"]
 
-_DEFAULT_STORE = Path("pesky-torch.sqlite")
 _DEFAULT_SEEDS = 3
 _PAGE = "torch.md"
 _FIGURES = "figures"  # folder beside the page
@@ -53,7 +52,9 @@ def torch_table_command(
     no_run: Annotated[
         bool, typer.Option("--no-run", help="Only show what has been run already.")
     ] = False,
-    store: Annotated[Path, typer.Option(metavar="FILE", help="Where runs are kept.")] = _DEFAULT_STORE,
+    store: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where runs are kept.")
+    ] = DEFAULT_TORCH_STORE,
     export: Export = None,
     load: Load = None,
     data: DataFolder = None,
@@ -267,14 +268,10 @@ def _print_standings(task: str, rows: "list[Standing]") -> None:
             runs += f", {len(row.diverged)} diverged"
         screen.add_row(
             row.contestant.name,
-            _shown(row.number("train")),
-            _shown(row.number("test")),
+            str(row.number("train") or "-"),
+            str(row.number("test") or "-"),
             seconds,
             runs,
             row.setting or "-",
         )
     print_table(screen)
-
-
-def _shown(number: "Number | None") -> str:
-    return "-" if number is None else f"{number.mean:.4g} ± {number.error:.2g}"

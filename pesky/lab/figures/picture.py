@@ -1,6 +1,7 @@
 """How every figure looks and how it is saved."""
 
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,14 +77,23 @@ class Picture:
 
     def save(self, folder: Path) -> list[Path]:
         """Write PNG and SVG into `folder`; return their paths."""
-        import matplotlib as mpl
-
         paths = [folder / f"{self.name}.{kind}" for kind in ("png", "svg")]
         for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            with atomic_path(path) as temporary, mpl.rc_context(_SETTINGS):
-                self.figure.savefig(temporary, metadata=metadata)
+            with atomic_path(path) as temporary:
+                self._write(temporary, path.suffix.removeprefix("."))
         return paths
+
+    def svg(self) -> bytes:
+        """Return it as SVG."""
+        content = BytesIO()
+        self._write(content, "svg")
+        return content.getvalue()
+
+    def _write(self, target: Path | BytesIO, kind: str) -> None:
+        import matplotlib as mpl
+
+        with mpl.rc_context(_SETTINGS):
+            self.figure.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def new_figure(width: float, height: float, **subplots: Any) -> "tuple[Figure, Any]":

@@ -1,7 +1,5 @@
 """One self-contained page from whatever a store holds: claim, tables, plots, figures."""
 
-import base64
-from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +12,7 @@ from pesky.lab.race.recorded import Recorded, own_benchmarks
 from pesky.lab.race.store import Store
 from pesky.lab.race.table import Cell, Standing, standings, without_result
 from pesky.lab.race.tuning import Part
+from pesky.lab.report import html
 from pesky.lab.report.scatter import COLOURS, scatter
 
 __all__ = ["report_page"]
@@ -39,8 +38,12 @@ FIGURES = (
 _VSGD = ("vsgd-l", "vsgd-b", "vsgd-g", "vsgd-robust")
 
 
-def report_page(store: Store, figures: Path | None = None) -> str:
-    """Return the page as HTML. `figures` is a folder with SVG files of ``pesky figure``."""
+def report_page(store: Store, figures: Path | None = None, torch_store: Path | None = None) -> str:
+    """Return the page as HTML.
+
+    `figures` is a folder with SVG files of ``pesky figure``, `torch_store` what ``pesky torch-table``
+    keeps its runs in.
+    """
     recorded = {name: Recorded(store, name) for name in BENCHMARKS} | own_benchmarks(store)
     recorded = {name: one for name, one in recorded.items() if one.winners()}
     tables = {name: {row.method: row for row in standings(one)} for name, one in recorded.items()}
@@ -56,6 +59,7 @@ def report_page(store: Store, figures: Path | None = None) -> str:
             _settings(tables),
             _plots(recorded, units),
             _figures(figures),
+            _torch(torch_store),
             _missing(tables),
         )
     )
@@ -106,11 +110,6 @@ def _plain(cell: Cell | None, unit: str) -> str:
     return "–" if cell is None else f"{cell.mean:.2f} {unit}"
 
 
-def _table(header: Iterable[str], rows: Iterable[str]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in header)
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-
-
 def _errors(title: str, tables: Tables, part: Part) -> str:
     if not tables:
         return ""
@@ -125,7 +124,7 @@ def _errors(title: str, tables: Tables, part: Part) -> str:
         '<p class="note">Mean ± standard error; below it the paper’s number. Bold: not different from '
         "the best of its row at p = 0.01 (Welch’s test). Percent; of CR the reconstruction error.</p>"
     )
-    return f"<h2>{title}</h2>{_table(('', *METHODS), rows)}{note}"
+    return f"<h2>{title}</h2>{html.table(('', *METHODS), rows)}{note}"
 
 
 def _cell(cell: Cell | None) -> str:
@@ -157,7 +156,7 @@ def _settings(tables: Tables) -> str:
     if not rows:
         return ""
     header = ("", "method", "best setting", "paper’s", "tried", "samples", "time of one core")
-    return f"<h2>What tuning found, and what it cost</h2>{_table(header, rows)}"
+    return f"<h2>What tuning found, and what it cost</h2>{html.table(header, rows)}"
 
 
 def _plots(recorded: dict[str, Recorded], units: dict[str, str]) -> str:
@@ -186,13 +185,20 @@ def _figures(folder: Path | None) -> str:
         if path is None or not path.is_file():
             absent.append(f"<li>{escape(caption)} <code>{escape(command)}</code></li>")
             continue
-        content = base64.b64encode(path.read_bytes()).decode()
-        image = f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{content}">'
-        shown.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
+        shown.append(html.figure(caption, path.read_bytes()))
     text = "<h2>Figures of the paper</h2>" + "".join(shown)
     if absent:
         text += f'<p class="note">Not drawn yet:</p><ul class="note">{"".join(absent)}</ul>'
     return text
+
+
+def _torch(store: Path | None) -> str:
+    if store is None:
+        note = "Nothing has been run: <code>pesky torch-table</code>."
+        return f'<h2>In PyTorch</h2><p class="note">{note}</p>'
+    from pesky.lab.report.torch_section import torch_section  # needs PyTorch
+
+    return torch_section(store)
 
 
 def _missing(tables: Tables) -> str:

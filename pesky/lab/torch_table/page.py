@@ -8,8 +8,8 @@ from pesky.lab.torch_table.ablation_page import ablation_section
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.table import (
+    PARTS,
     TUNING_SEED,
-    Number,
     Part,
     Standing,
     Table,
@@ -36,7 +36,6 @@ the test number at seed {tuning_seed}, which is among the seeds shown; both favo
 _QUICK = """
 **A quick table: a tenth of the steps.** It says that everything works, not who is better.
 """
-_PARTS: tuple[Part, ...] = ("train", "test")
 
 Standings = dict[str, list[Standing]]
 
@@ -87,7 +86,7 @@ def _picture(pictures: dict[str, PurePosixPath], name: str, caption: str) -> lis
 
 def _against_adam(standings: Standings) -> str:
     pairs = {task: (_named(rows, "vsgd"), _named(rows, "adam")) for task, rows in standings.items()}
-    rows, won = [], dict.fromkeys(_PARTS, 0)
+    rows, won = [], dict.fromkeys(PARTS, 0)
     compared = 0
     for task, (ours, theirs) in pairs.items():
         if ours is None or theirs is None or not (ours.runs and theirs.runs):
@@ -95,7 +94,7 @@ def _against_adam(standings: Standings) -> str:
             continue
         compared += 1
         line = [task]
-        for part in _PARTS:
+        for part in PARTS:
             won[part] += _is_as_good(ours, theirs, part)
             line += [_cell(ours, part), _cell(theirs, part), _verdict(ours, theirs, part)]
         rows.append(line)
@@ -126,7 +125,7 @@ def _verdict(ours: Standing, theirs: Standing, part: Part) -> str:
 
 
 def _ranks(standings: Standings) -> str:
-    ranks = {part: average_ranks(standings, part) for part in _PARTS}
+    ranks = {part: average_ranks(standings, part) for part in PARTS}
     (by_loss, tasks), (by_test, _) = ranks["train"], ranks["test"]
     if not tasks:
         return "No task has been run by all of them.\n"
@@ -167,14 +166,10 @@ def _cell(standing: Standing, part: Part) -> str:
     number = standing.number(part)
     if number is None:
         return "diverged" if standing.diverged else "not run"
-    text = _shown(number)
+    text = str(number)
     if standing.diverged:
         text += f", {len(standing.diverged)} of {len(standing.runs)} diverged"
     return text
-
-
-def _shown(number: Number) -> str:
-    return f"{number.mean:.4g}" + (f" ± {number.error:.2g}" if number.runs > 1 else "")
 
 
 def _runs(standing: Standing) -> str:

@@ -17,7 +17,16 @@ from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey, Store
 from pesky.lab.torch_table.tasks import Task
 from pesky.lab.torch_table.workers import Workers
 
-__all__ = ["TUNING_SEED", "Number", "Part", "Standing", "Table", "TaskRows", "average_ranks"]
+__all__ = [
+    "PARTS",
+    "TUNING_SEED",
+    "Number",
+    "Part",
+    "Standing",
+    "Table",
+    "TaskRows",
+    "average_ranks",
+]
 
 TUNING_SEED = 0
 _QUICKER = 10  # times, of a quick table
@@ -38,6 +47,10 @@ class Number:
     def error(self) -> float:
         """Standard error of the mean."""
         return self.deviation / math.sqrt(self.runs)
+
+    def __str__(self) -> str:
+        """Return it as pages and screens show it."""
+        return f"{self.mean:.4g}" + (f" ± {self.error:.2g}" if self.runs > 1 else "")
 
 
 @dataclass(frozen=True)
