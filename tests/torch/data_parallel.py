@@ -27,6 +27,7 @@ CASES = {
     "following, no curvature": {},
     "measuring": {},
     "measuring, block": {"granularity": "block"},
+    "measuring, every": {"curvature_every": 3},
     "measuring, by hand": {"weight_decay": 0.01},
 }
 
@@ -72,7 +73,7 @@ def train(case, net, mine, spoil=None):
         def loss(x=x[mine], y=y[mine], factor=float("nan") if step == spoil else 1.0):
             return factor * criterion(net(x), y)
 
-        if case in ("measuring", "measuring, block"):
+        if case in ("measuring", "measuring, block", "measuring, every"):
             optimizer.minimize(loss)
             continue
         optimizer.zero_grad()
