@@ -26,6 +26,11 @@ def race(*arguments, cwd, **environment):
     return pesky_command("race", *map(str, arguments), cwd=cwd, **environment)
 
 
+def complaints(result):
+    """What a race wrote beside its result; a slow machine, or a cold cache, has it tell of a pause."""
+    return [line for line in result.stderr.splitlines() if "compiling the engine" not in line]
+
+
 def cells(result):
     """The JSON of a race, times aside."""
     assert result.returncode == 0, result.stderr
@@ -60,7 +65,7 @@ def complaint(capsys, tmp_path, monkeypatch):
 def test_the_result_is_one_json_object_with_the_cells(tmp_path):
     arguments = ["digits", "--methods", "vsgd-b,sgd", "--grid", "coarse", "--seeds", "2"]
     result = race(*arguments, "--epochs", "1", "--json", "--out", "made", cwd=tmp_path)
-    assert result.stderr == ""
+    assert complaints(result) == []
     numbers = cells(result)
     assert [numbers[name] for name in ("grid", "select", "epochs")] == ["coarse", "test", 1]
     rows = {row["method"]: row for row in numbers["benchmarks"]["digits"]}
@@ -84,7 +89,7 @@ def test_the_result_is_one_json_object_with_the_cells(tmp_path):
 
 def test_without_json_there_is_a_table_and_the_paths(tmp_path):
     result = race(*SMALL, "--export", "rows.csv", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, complaints(result)) == (0, [])
     for word in ("digits", "vsgd-b", "adagrad", "nothing to set", "eta0", "±"):
         assert word in result.stdout
     assert result.stdout.splitlines()[-1] == "wrote pesky-race.sqlite, rows.csv"
@@ -338,7 +343,7 @@ def test_who_sits_at_a_terminal_sees_how_far_it_is(tmp_path):
 def test_the_papers_settings_on_mnist_give_the_cells(tmp_path):
     arguments = ["M0", "--methods", "vsgd-l,sgd", "--grid", "paper", "--seeds", "3", "--epochs", "1"]
     result = race(*arguments, "--json", cwd=tmp_path)
-    assert result.stderr == ""
+    assert complaints(result) == []
     rows = {row["method"]: row for row in cells(result)["benchmarks"]["M0"]}
     assert set(rows) == {"vsgd-l", "sgd"}
     assert rows["sgd"]["settings"] == paper.BEST_SETTINGS["M0"]["sgd"]
