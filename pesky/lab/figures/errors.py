@@ -109,9 +109,8 @@ def _zoom(axes: "Axes", points: dict[str, Any], winners: dict[str, tuple[float, 
     axes.set_ylim(bottom[1], top[1])
     everything = np.concatenate(list(points.values()))
     outside = int(np.sum(np.any((everything < bottom) | (everything > top), axis=1)))
-    axes.text(
-        0.98, 0.02, f"{outside} settings beyond", transform=axes.transAxes, ha="right", color="0.4"
-    )
+    text = f"{outside} setting{'s' * (outside != 1)} beyond"
+    axes.text(0.98, 0.02, text, transform=axes.transAxes, ha="right", color="0.4")
     return outside
 
 
