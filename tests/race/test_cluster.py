@@ -2,21 +2,26 @@
 
 import contextlib
 import json
+import math
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pesky.errors import InputError
+from pesky.lab.race.cluster import Cluster
 from pesky.lab.race.store import Store
 from tests.race.clusters import LocalCluster, wait_until
 from tests.race.toys import toy_task, without_times
 from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
 
-pytest.importorskip("dask", reason="the extra cluster is not installed")
+comm = pytest.importorskip("distributed.comm", reason="the extra cluster is not installed")
 
 SMALL = ("mine.npz", "--layers", "6,5,3", "--methods", "vsgd-b,adagrad,sgd", "--grid", "coarse")
 OPTIONS = (*SMALL, "--seeds", "3", "--json")
@@ -141,6 +146,18 @@ def test_a_scheduler_that_dies_is_one_clear_line_and_loses_nothing(cluster, tmp_
         result = finished(process)
     assert_one_clear_line(result, cluster.address, "is gone", "goes on")
     assert 0 < len(rows_in(tmp_path)) < len(expected[1])
+
+
+def test_a_scheduler_that_dies_while_a_row_is_fetched_is_gone(monkeypatch):
+    client = SimpleNamespace(status="running", run=lambda *_, **__: {})
+
+    def broken(*_):
+        raise comm.CommClosedError("Connection reset by peer")
+
+    cluster = Cluster(client, "tcp://host:8786")
+    monkeypatch.setattr(cluster, "_attempt", broken)
+    with pytest.raises(InputError, match=r"tcp://host:8786 is gone.*goes on"):
+        cluster.run(None, None, math.inf, threading.Event())
 
 
 def race_on(address, folder, *options):

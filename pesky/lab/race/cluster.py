@@ -123,12 +123,15 @@ class Cluster:
     def run(self, contest: Contest, key: RunKey, limit: float, stop: threading.Event) -> Row:
         """Have a run done by some worker; by another if that one dies."""
         from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
 
         for _ in range(_ATTEMPTS):
             try:
                 return self._attempt(contest, key, limit, stop)
             except (CancelledError, KilledWorker):
                 self._check_connection()
+            except CommClosedError:  # the scheduler's end closed before the client noticed
+                raise self._gone() from None
         raise InputError(
             f"--cluster {self._address}: workers keep dying at {key.method} {key.settings} on "
             f"{key.benchmark}; see their logs, and give them more memory"
@@ -162,6 +165,9 @@ class Cluster:
 
     def _check_connection(self) -> None:
         if self._client.status != "running":
-            raise InputError(
-                f"--cluster {self._address} is gone; once it is back, the same command goes on from here"
-            )
+            raise self._gone()
+
+    def _gone(self) -> InputError:
+        return InputError(
+            f"--cluster {self._address} is gone; once it is back, the same command goes on from here"
+        )
