@@ -1,5 +1,7 @@
 """A small problem that every loop of the tests can train on."""
 
+import io
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -51,6 +53,24 @@ def train_by_backward(net, optimizer, steps=30, seed=1, factor=1.0):
 def train_in_form(form, net, optimizer, steps=30, seed=1):
     """Take steps the way that leads to one of `FORMS`."""
     (train_by_backward if form == "following" else train)(net, optimizer, steps, seed)
+
+
+def through_file(state):
+    """Save and load."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def step_in_form(form, optimizer, loss):
+    """Take one step on a loss the way that leads to one of the robust forms."""
+    if form == "measuring":
+        optimizer.minimize(loss)
+    else:
+        optimizer.zero_grad()
+        optimizer.backward(loss())
+        optimizer.step()
 
 
 def dialect_of(form):

@@ -1,7 +1,6 @@
 """The robust dialect without a second evaluation: the scale follows the gradients after each step."""
 
 import copy
-import io
 import math
 
 import pytest
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from pesky.torch import VSGD
-from tests.torch.loops import batches, close, model, parameters, same, train_by_backward
+from tests.torch.loops import batches, close, model, parameters, same, through_file, train_by_backward
 
 D = torch.float64
 
@@ -230,13 +229,6 @@ def test_a_layer_that_rests_in_between_is_not_judged_by_old_steps():
 
 
 # --- State and words ------------------------------------------------------------------------------
-
-
-def through_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 @pytest.mark.parametrize("way", ["state_dict", "deepcopy"])

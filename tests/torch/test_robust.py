@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import io
 import math
 import warnings
 
@@ -14,6 +13,7 @@ from torch import nn
 from pesky.errors import InputError
 from pesky.torch import VSGD
 from tests.torch.curvature.models import Characters
+from tests.torch.loops import through_file
 
 
 def robust(model, **settings):
@@ -357,13 +357,6 @@ def test_memory_does_not_grow():
 
 
 # --- State ----------------------------------------------------------------------------------------
-
-
-def through_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 @pytest.mark.parametrize("way", ["state_dict", "deepcopy"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pesky.torch import VSGD
-from tests.torch.loops import batches, close
+from tests.torch.loops import batches, close, step_in_form
 from tests.torch.test_following import rotated
 
 D = torch.float64
@@ -105,12 +105,7 @@ def run(start, forward, form, *, factor=1.0, steps=60, **options):
         def loss(x=x, y=y):
             return factor * F.cross_entropy(forward(theta, x.double()), y)
 
-        if form == "measuring":
-            optimizer.minimize(loss)
-        else:
-            optimizer.zero_grad()
-            optimizer.backward(loss())
-            optimizer.step()
+        step_in_form(form, optimizer, loss)
     assert optimizer.counters["form"] == form
     assert optimizer.collective.moves > 40
     return [one.detach() for one in theta]
@@ -190,12 +185,7 @@ def losses_on_a_small_network(form, size, width, seed, factor=1.0):
         def loss(x=x, y=y):
             return factor * F.cross_entropy(net(x), y)
 
-        if form == "measuring":
-            optimizer.minimize(loss)
-        else:
-            optimizer.zero_grad()
-            optimizer.backward(loss())
-            optimizer.step()
+        step_in_form(form, optimizer, loss)
     note()
     return losses, net
 

@@ -1,7 +1,6 @@
 """Checkpoints, copies, groups that come later, parameters that come and go, types."""
 
 import copy
-import io
 import pickle
 
 import pytest
@@ -19,6 +18,7 @@ from tests.torch.loops import (
     paper,
     parameters,
     same,
+    through_file,
     train,
     train_by_backward,
 )
@@ -33,13 +33,6 @@ SETTINGS = {
 }
 
 
-def reloaded(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
 @pytest.mark.parametrize("steps_before", [3, 10, 23])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_checkpoint_goes_on_bit_for_bit(name, steps_before):
@@ -47,7 +40,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(name, steps_before):
     net = model()
     optimizer = VSGD(net.parameters(), **settings)
     train(net, optimizer, steps_before)
-    state, weights = reloaded(optimizer.state_dict()), copy.deepcopy(net.state_dict())
+    state, weights = through_file(optimizer.state_dict()), copy.deepcopy(net.state_dict())
     train(net, optimizer, 15, seed=2)
     other = model(seed=5)
     other.load_state_dict(weights)
@@ -155,7 +148,7 @@ def test_half_precision_keeps_averages_in_float32(dtype):
     assert net[0].weight.dtype == dtype
     assert not same(before, parameters(net))
     other = VSGD(net.parameters())
-    other.load_state_dict(reloaded(optimizer.state_dict()))
+    other.load_state_dict(through_file(optimizer.state_dict()))
     assert torch.equal(other.state[net[0].weight]["mean_square"], state["mean_square"])
 
 

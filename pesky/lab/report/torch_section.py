@@ -19,38 +19,38 @@ def torch_section(path: Path) -> str:
     """Return the section as HTML, from the store of ``pesky torch-table`` at a path."""
     table = Table(tuple(TASKS.values()), tuple(CONTESTANTS.values()))
     with Store(path) as store:
-        standings = {
-            task: {one.contestant.name: one for one in rows}
-            for task, rows in table.standings(store).items()
-            if any(one.is_begun for one in rows)
-        }
+        standings = table.standings(store)
         pictures = _pictures(table, store)
-        ranks = _ranks(table, store)
-    rows = [_row(task, of_task) for task, of_task in standings.items()]
+    rows = [
+        _row(task, of_task)
+        for task, of_task in standings.items()
+        if any(one.is_begun for one in of_task)
+    ]
     titles = [CONTESTANTS[name].title for name in _SHOWN]
     header = ["", *(f"{title}, loss" for title in titles), *(f"{title}, test" for title in titles)]
     return (
         "<h2>In PyTorch, nothing set</h2>"
         '<p class="note">Mean over seeds ± standard error, of the model as a user has it after the loop.'
-        f"</p>{html.table(header, rows)}{ranks}{pictures}"
+        f"</p>{html.table(header, rows)}{_ranks(standings)}{pictures}"
     )
 
 
-def _row(task: str, standings: dict[str, Standing]) -> str:
-    numbers = (standings[name].number(part) for part in PARTS for name in _SHOWN)
+def _row(task: str, standings: list[Standing]) -> str:
+    named = {one.contestant.name: one for one in standings}
+    numbers = (named[name].number(part) for part in PARTS for name in _SHOWN)
     cells = "".join(f"<td>{escape(str(number or '–'))}</td>" for number in numbers)
     return f"<tr><td>{escape(task)}</td>{cells}</tr>"
 
 
-def _ranks(table: Table, store: Store) -> str:
-    (by_loss, tasks), (by_test, _) = (average_ranks(table.standings(store), part) for part in PARTS)
+def _ranks(standings: dict[str, list[Standing]]) -> str:
+    (by_loss, tasks), (by_test, _) = (average_ranks(standings, part) for part in PARTS)
     if not tasks:
         return ""
     rows = [
         f"<tr><td>{escape(CONTESTANTS[name].title)}</td><td>{rank:.2f}</td><td>{by_test[name]:.2f}</td></tr>"
         for name, rank in by_loss.items()
     ]
-    note = f"Average rank of the untuned over {len(tasks)} of {len(table.tasks)} tasks; 1 is the best."
+    note = f"Average rank of the untuned over {len(tasks)} of {len(standings)} tasks; 1 is the best."
     header = ("", "by training loss", "by test number")
     return f'<p class="note">{note}</p>{html.table(header, rows)}'
 
