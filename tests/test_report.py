@@ -8,7 +8,7 @@ from html import escape
 
 import pytest
 
-from pesky.lab.race.contest import PROTOCOL
+from pesky.lab.race.contest import protocol_of
 from pesky.lab.race.grids import settings_of, settings_text
 from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.report import report_page
@@ -31,7 +31,7 @@ QUIET = (
 def add(store, benchmark, method, settings, seed, train, test, status="finished"):
     key = RunKey(
         *(benchmark, "0", "full", "784-10", "cross-entropy", method, settings_text(settings)),
-        *(6, seed, NUMERICS_VERSION, PROTOCOL),
+        *(6, seed, NUMERICS_VERSION, protocol_of(method)),
     )
     store.finish(key, Row(status, train, test, test, None, 1000, 1.5))
 

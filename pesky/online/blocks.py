@@ -21,6 +21,7 @@ __all__ = [
     "block_of",
     "collect",
     "conclude",
+    "counts_saturation",
     "implements",
     "observe",
     "prepare",
@@ -89,6 +90,11 @@ def accept(state: Any, shape: Shape, theta: Floats, samples: Samples, index: int
     return True
 
 
+def counts_saturation(state: Any) -> bool:
+    """Whether curvature is to have the second derivatives of hidden units that saturate."""
+    return False
+
+
 def prepare(state: Any, shape: Shape, theta: Floats, work: Work) -> None:
     """Before anything is updated: whatever needs the whole network at its present parameters."""
 
@@ -132,6 +138,11 @@ def implements(moment: Callable[..., Any], state_class: type) -> Callable[[Funct
 
 def _body(moment: Callable[..., Any], state: Any) -> Callable[..., Any]:
     return _bodies.get((moment, state.instance_class), moment)
+
+
+@overload(counts_saturation, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
+def _counts_saturation(state: Any) -> Callable[..., Any]:
+    return _body(counts_saturation, state)
 
 
 @overload(prepare, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]

@@ -5,7 +5,17 @@ from typing import Any
 import numpy as np
 
 from pesky import rule
-from pesky.online.blocks import accept, apply, block_of, collect, conclude, observe, prepare, settle
+from pesky.online.blocks import (
+    accept,
+    apply,
+    block_of,
+    collect,
+    conclude,
+    counts_saturation,
+    observe,
+    prepare,
+    settle,
+)
 from pesky.online.compiled import compiled, kernel
 from pesky.online.passes import (
     Floats,
@@ -29,7 +39,13 @@ RUNNING, SINCE_NOTE, SINCE_EPOCH, SINCE_CALL = 0, 1, 2, 3  # the entries of `los
 
 @compiled
 def _gradients(
-    shape: Shape, theta: Floats, work: Work, samples: Samples, index: int, with_curvature: bool
+    shape: Shape,
+    theta: Floats,
+    work: Work,
+    state: Any,
+    samples: Samples,
+    index: int,
+    with_curvature: bool,
 ) -> float:
     """Fill `work` for one sample and return its loss."""
     work.output[: shape.sizes[0]] = samples.inputs[index]
@@ -38,7 +54,7 @@ def _gradients(
         loss = head(shape, work, samples.labels[index], samples.targets[0])
     else:
         loss = head(shape, work, 0, samples.targets[index])
-    backward(shape, theta, work, with_curvature)
+    backward(shape, theta, work, with_curvature, counts_saturation(state))
     return loss
 
 
@@ -53,7 +69,7 @@ def look(
     total, count = 0.0, 0
     mode = flush_subnormals()
     for n in range(order.size):
-        loss = _gradients(shape, theta, work, samples, order[n], True)
+        loss = _gradients(shape, theta, work, state, samples, order[n], True)
         power, bend = largest_powers(shape, work, True)
         usable = rule.is_finite_power(factor * power) and rule.is_finite_power(factor * bend)
         if usable and np.isfinite(loss):
@@ -90,7 +106,7 @@ def train(
     blocks = 2 * shape.sizes.size - 2
     for n in range(order.size):
         fresh = curvature_every > 0 and (step + n) % curvature_every == 0
-        loss = _gradients(shape, theta, work, samples, order[n], fresh)
+        loss = _gradients(shape, theta, work, state, samples, order[n], fresh)
         worst = WORST_LOSS * limit
         counted = loss if loss < worst else worst
         losses[RUNNING] += (counted - losses[RUNNING]) / LOSS_MEMORY

@@ -181,8 +181,21 @@ def precise_loss(shape: Shape, output: Any, label: int, target: Floats) -> float
 
 
 @compiled
-def backward(shape: Shape, theta: Floats, work: Work, with_curvature: bool) -> None:
-    """Carry `delta`, and on demand `curvature`, from the last layer down to the first hidden one."""
+def saturation(activation: int, output: Any, back: Any) -> Any:
+    """|g f''(a)| from z = f(a) and g = dL/dz: what stays of a saturated unit's curvature."""
+    if activation == TANH:
+        return np.float32(2) * abs(back * output) * slope(activation, output)
+    return np.float32(0)
+
+
+@compiled
+def backward(
+    shape: Shape, theta: Floats, work: Work, with_curvature: bool, with_saturation: bool
+) -> None:
+    """Carry `delta`, and on demand `curvature`, from the last layer down to the first hidden one.
+
+    The curvature is Gauss and Newton's, on demand with the second derivatives of hidden units, too.
+    """
     for k in range(shape.sizes.size - 2, 0, -1):
         columns, rows = shape.sizes[k], shape.sizes[k + 1]
         below = slice(shape.unit_at[k], shape.unit_at[k] + columns)
@@ -208,6 +221,8 @@ def backward(shape: Shape, theta: Floats, work: Work, with_curvature: bool) -> N
             delta[i] = back[i] * steep
             if with_curvature:
                 curvature[i] *= steep * steep
+                if with_saturation:
+                    curvature[i] += saturation(shape.activation, outputs[i], back[i])
 
 
 @compiled

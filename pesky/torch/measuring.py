@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature import UnsupportedGraph, curvature_of
+from pesky.torch.curvature import Mode, UnsupportedGraph, curvature_of
 from pesky.torch.sources import Callback, Values, call, hutchinson
 
 __all__ = ["Choice", "Found", "Measuring"]
@@ -32,13 +32,14 @@ class Measuring:
     else Hutchinson's products, if the graph allows them; else Polyak's estimate, too.
     """
 
-    def __init__(self, choice: Choice) -> None:
-        """Check the choice."""
+    def __init__(self, choice: Choice, mode: Mode) -> None:
+        """Check the choice; `mode` is that of bbprop."""
         if not callable(choice) and choice not in _NAMES:
             raise InputError(
                 f"curvature must be one of {', '.join(map(repr, _NAMES))} or a function; got {choice!r}"
             )
         self.choice = choice
+        self.mode: Mode = mode
         self._said: set[str] = set()
 
     def before_backward(
@@ -68,7 +69,7 @@ class Measuring:
                 )
             return Found("finite-difference", None)
         try:
-            found = curvature_of(loss, parameters, upstream=upstream)
+            found = curvature_of(loss, parameters, upstream=upstream, mode=self.mode)
         except UnsupportedGraph as problem:
             return self._without_bbprop(loss, parameters, can_repeat, seed, upstream, problem)
         if found.curved or known_curved:

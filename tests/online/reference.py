@@ -59,15 +59,18 @@ class Model:
         blocks = self.blocks if blocks is None else blocks
         return self.loss(x, target, blocks) + self.l2 / 2 * sum(np.sum(W**2) for W in blocks[0::2])
 
+    def last_delta(self, outputs, target):
+        if self.loss_name == "squared-error":
+            return outputs - target
+        delta = softmax(outputs)
+        delta[target] -= 1
+        return delta
+
     def gradient(self, x, target, blocks=None):
         """Of `objective`, by backpropagation."""
         blocks = self.blocks if blocks is None else blocks
         inputs, sums = self.forward(blocks, x)
-        if self.loss_name == "squared-error":
-            delta = sums[-1] - target
-        else:
-            delta = softmax(sums[-1])
-            delta[target] -= 1
+        delta = self.last_delta(sums[-1], target)
         gradient = []
         for k in reversed(range(len(sums))):
             W = blocks[2 * k]
@@ -76,18 +79,26 @@ class Model:
                 delta = (W.T @ delta) * self.df(sums[k - 1])
         return gradient
 
-    def curvature(self, x):
-        """bbprop in its Gauss-Newton form (LeCun et al. 1998; findings, section 2), L2 included."""
+    def curvature(self, x, saturating=None):
+        """bbprop in its Gauss-Newton form (LeCun et al. 1998), L2 included.
+
+        With a target as `saturating`, |dL/dz f''| of hidden units is added.
+        """
         inputs, sums = self.forward(self.blocks, x)
         if self.loss_name == "squared-error":
             bend = np.ones(len(sums[-1]))
         else:
             bend = softmax(sums[-1]) * (1 - softmax(sums[-1]))
+        delta = 0 if saturating is None else self.last_delta(sums[-1], saturating)
         curvature = []
         for k in reversed(range(len(sums))):
             curvature = [np.outer(bend, inputs[k] ** 2) + self.l2, bend, *curvature]
             if k > 0:
-                bend = ((self.blocks[2 * k] ** 2).T @ bend) * self.df(sums[k - 1]) ** 2
+                W, a = self.blocks[2 * k], sums[k - 1]
+                bend = ((W**2).T @ bend) * self.df(a) ** 2
+                if saturating is not None:
+                    bend = bend + abs((W.T @ delta) * self.df(a + 1j * EPS).imag / EPS)
+                    delta = (W.T @ delta) * self.df(a)
         return curvature
 
     def hessian_times(self, x, target, v):

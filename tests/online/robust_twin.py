@@ -41,7 +41,7 @@ class TwinRobust(Twin):
 
     def begin(self, samples):
         gradients = [self.model.gradient(x, target) for x, target in samples]
-        curvatures = [self.model.curvature(x) for x, _ in samples]
+        curvatures = [self.model.curvature(x, target) for x, target in samples]
         self.g = [np.mean(parts, axis=0) for parts in zip(*gradients, strict=True)]
         self.v = [np.mean(np.square(parts), axis=0) for parts in zip(*gradients, strict=True)]
         self.h = [np.mean(parts, axis=0) for parts in zip(*curvatures, strict=True)]
@@ -58,7 +58,7 @@ class TwinRobust(Twin):
             self.t += 1
             return
         gradient = self.model.gradient(x, target)
-        self.learn(gradient, x)
+        self.learn(gradient, x, target)
         trusted = [np.maximum(h, max(h.mean(), self.floor)) for h in self.h]
         ratios = [ratio_of(g**2, v) for g, v in zip(self.g, self.v, strict=True)]
         eta = [ratio_of(ratio, h) for ratio, h in zip(ratios, trusted, strict=True)]
@@ -80,10 +80,10 @@ class TwinRobust(Twin):
         self.loss_square.add(loss**2, 20 + 0.05 * self.moves)
         return False
 
-    def learn(self, gradient, x):
+    def learn(self, gradient, x, target):
         fresh = self.t % self.every == 0
         self.t += 1
-        curvature = self.model.curvature(x) if fresh else self.h
+        curvature = self.model.curvature(x, target) if fresh else self.h
         for n, grad in enumerate(gradient):
             w = 1 / self.tau[n]
             self.g[n] = (1 - w) * self.g[n] + w * grad

@@ -21,7 +21,7 @@ SETTINGS = {
     "almeida": {"eta0": "1e-1", "tau": "1e1"},
 }
 # Without a floor the robust form's first scale, and all that follows, hangs on the last bits of a slope.
-OPTIONS = {"vsgd-l": {"slow_start": 1000.0}, "vsgd-robust": {"curvature_floor": 10.0}}
+OPTIONS = {"vsgd-l": {"slow_start": 1000.0}, "vsgd-robust": {"curvature_floor": 0.5}}
 NETWORKS = {"classifier": ([6, 5, 3], "cross-entropy"), "autoencoder": ([6, 4, 6], "squared-error")}
 SAMPLES, EPOCHS = 25, 2
 
@@ -31,7 +31,7 @@ GOLDEN = {
         ("classifier", "vsgd-l"): (1.1387292, 5.2476864),
         ("classifier", "vsgd-b"): (0.60127522, 6.7229755),
         ("classifier", "vsgd-g"): (0.69582126, 3.3028874),
-        ("classifier", "vsgd-robust"): (0.76123573, 3.4055287),
+        ("classifier", "vsgd-robust"): (0.65418954, 3.7062468),
         ("classifier", "sgd"): (0.86799744, 2.8357949),
         ("classifier", "adagrad"): (0.7875964, 2.9290404),
         ("classifier", "smd"): (0.86496333, 2.8714133),
@@ -40,7 +40,7 @@ GOLDEN = {
         ("autoencoder", "vsgd-l"): (1.0299894, 3.870686),
         ("autoencoder", "vsgd-b"): (0.63314191, 3.2676514),
         ("autoencoder", "vsgd-g"): (0.77784423, 3.0878144),
-        ("autoencoder", "vsgd-robust"): (0.69635508, 3.3957844),
+        ("autoencoder", "vsgd-robust"): (0.5982005, 3.5909418),
         ("autoencoder", "sgd"): (0.74683548, 3.2128888),
         ("autoencoder", "adagrad"): (0.73562973, 3.2485074),
         ("autoencoder", "smd"): (0.71653932, 3.3620479),
@@ -78,7 +78,8 @@ def test_results_change_with_the_numerics_version_only(name, method):
     found, expected = trajectory(name, method), GOLDEN[NUMERICS_VERSION][name, method]
     assert found == pytest.approx(expected, rel=1e-4), (
         f"{method} gives other numbers on the {name} than numerics version {NUMERICS_VERSION} did. If "
-        "that is meant, raise pesky.online.NUMERICS_VERSION, so that no race takes old rows for new "
+        "that is meant, raise pesky.online.NUMERICS_VERSION (for vsgd-robust alone: the number in "
+        "ROBUST_PROTOCOL of pesky/lab/race/contest.py), so that no race takes old rows for new "
         "ones, and put the new numbers into GOLDEN; else mend what changed them."
     )
 

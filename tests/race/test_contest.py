@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from pesky.errors import InputError
+from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark, Task, method_named
 from pesky.lab.completing import Interrupted
-from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE
+from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE, PROTOCOL
 from pesky.lab.race.grids import parse_settings, settings_of
+from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.runner import Race
 from pesky.lab.race.store import Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS
@@ -43,6 +45,18 @@ def raced(tmp_path_factory):
     rows = dict(rows_of_race(path, methods=("vsgd-l", "vsgd-b", *RIVALS)))
     assert {row["status"] for row in rows.values()} == {"finished", "diverged", "cut"}
     return rows
+
+
+def test_rows_of_an_earlier_robust_form_do_not_count_and_all_others_do(store):
+    contest = toy_contest(epochs=paper.EPOCHS)
+    keys = {method: contest.key(method, {}, TUNING_SEEDS[0]) for method in ("vsgd-l", "vsgd-robust")}
+    assert "vsgd=robust-" in keys["vsgd-robust"].protocol
+    assert keys["vsgd-l"].protocol == PROTOCOL != keys["vsgd-robust"].protocol
+    for key in keys.values():
+        store.finish(key._replace(protocol=PROTOCOL), some_row())
+    assert Recorded(store, "toy").methods == ("vsgd-l",)
+    store.finish(keys["vsgd-robust"], some_row())
+    assert Recorded(store, "toy").methods == ("vsgd-l", "vsgd-robust")
 
 
 def run_of(contest, key, store):

@@ -16,7 +16,7 @@ from typing import Any
 import pesky
 from pesky.errors import InputError
 from pesky.lab.completing import Interrupted
-from pesky.lab.race.contest import PROTOCOL, Contest
+from pesky.lab.race.contest import ROBUST_PROTOCOL, Contest
 from pesky.lab.race.store import Row, RunKey
 from pesky.online import NUMERICS_VERSION
 
@@ -79,7 +79,7 @@ def _line(error: Exception) -> str:
 
 def _version() -> Version:
     """Return what must be the same everywhere for a row to be the same."""
-    return pesky.__version__, NUMERICS_VERSION, PROTOCOL
+    return pesky.__version__, NUMERICS_VERSION, ROBUST_PROTOCOL
 
 
 def _run(contest: Contest, key: RunKey, limit: float, version: Version) -> Row:

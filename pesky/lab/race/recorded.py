@@ -5,21 +5,21 @@ from typing import Any
 
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
-from pesky.lab.race.contest import PROTOCOL
+from pesky.lab.race.contest import protocol_of
 from pesky.lab.race.grids import Settings, settings_of, settings_text
-from pesky.lab.race.store import Row, Store
+from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, Setting, winner
 from pesky.online import NUMERICS_VERSION
 
 __all__ = ["Recorded", "own_benchmarks"]
 
 # The paper's protocol: tuned on the test set, trained on all data, for as long.
-_PAPERS: dict[str, Any] = {
-    "epochs": paper.EPOCHS,
-    "split": "full",
-    "numerics": NUMERICS_VERSION,
-    "protocol": PROTOCOL,
-}
+_PAPERS: dict[str, Any] = {"epochs": paper.EPOCHS, "split": "full", "numerics": NUMERICS_VERSION}
+
+
+def _rows(store: Store, **which: str) -> list[tuple[RunKey, Row]]:
+    rows = store.rows(**which, **_PAPERS)
+    return [(key, row) for key, row in rows if key.protocol == protocol_of(key.method)]
 
 
 class Recorded:
@@ -30,7 +30,7 @@ class Recorded:
     def __init__(self, store: Store, benchmark: str, **which: str) -> None:
         """Read them; `which` are further parts of their keys."""
         self.benchmark_name = benchmark
-        rows = store.rows(benchmark=benchmark, **which, **_PAPERS)
+        rows = _rows(store, benchmark=benchmark, **which)
         self.loss = next((key.loss for key, _ in rows), "")
         tuning: dict[tuple[str, str], list[Row]] = defaultdict(list)
         self._final: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -83,7 +83,7 @@ def own_benchmarks(store: Store) -> dict[str, Recorded]:
     """
     kinds = dict.fromkeys(
         (key.benchmark, key.layers, key.loss, key.data)
-        for key, _ in store.rows(**_PAPERS)
+        for key, _ in _rows(store)
         if key.benchmark not in BENCHMARKS
     )
     alike = Counter((name, layers) for name, layers, _, _ in kinds)

@@ -18,6 +18,8 @@ from pesky import collective as shared
 from pesky import rule
 from pesky.torch import robust
 from pesky.torch.collective import Collective
+from pesky.torch.curvature import walk
+from pesky.torch.curvature.node import Node
 from pesky.torch.direction import Direction
 from pesky.torch.eager import ELEMENT_AVERAGES, sample_of
 from pesky.torch.parts import Batch
@@ -67,6 +69,10 @@ def _is_not_finite(change: float, slope: float, scale: float) -> bool:
     return not change < inf
 
 
+def _never(node: Node) -> bool:
+    return False
+
+
 def _near_scale(near: float, best: float, far: float) -> float:
     return max(shared.SHORTEST, near)
 
@@ -108,6 +114,10 @@ PARTS = {
     ),
     "floor": LeftOut("curvatures below their tensor's mean are believed", _with_rates(_believing)),
     "entries": LeftOut("every entry's curvature is its tensor's mean", _with_rates(_flat)),
+    "saturation": LeftOut(
+        "of hidden units only the first derivative counts",
+        partial(patch.object, walk, "saturates", _never),
+    ),
     "noise-ratio": LeftOut("gradients count as if without noise, g^2/v = 1", _with_rates(_noiseless)),
     "long-memory": LeftOut(
         "expectations look back 20 steps", partial(patch.object, shared, "MEMORY_SHARE", 0.0)

@@ -172,9 +172,9 @@ class Method:
 
 
 METHODS = {
-    "vsgd": Method(_Minimizing),
+    "vsgd": Method(_Minimizing, revision=2),
     "vsgd-paper": Method(_Minimizing, revision=2),
-    "vsgd-ablated": Method(_Ablated),
+    "vsgd-ablated": Method(_Ablated, revision=2),
     "adam": Method(_adam),
     "sgd": Method(_sgd),
     "prodigy": Method(_prodigy, "prodigyopt", "prodigyopt"),
@@ -238,6 +238,7 @@ VARIANTS = {
         _variant("no-caution-no-average", "caution", "average"),
         _variant("no-floor", "floor"),
         _variant("flat-curvature", "entries"),
+        _variant("no-saturation", "saturation"),
         _variant("no-noise-ratio", "noise-ratio"),
         _variant("short-memory", "long-memory"),
         _variant("free-growth", "growth-limit"),

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesky import rule
-from pesky.online.blocks import collect, implements, prepare
+from pesky.online.blocks import collect, counts_saturation, implements, prepare
 from pesky.online.compiled import compiled
 from pesky.online.passes import Floats, Integers
 
@@ -92,6 +92,11 @@ def _direct_row(
         lean += theta[i] * step
         square += step * step
     return slope, lean, square
+
+
+@implements(counts_saturation, RobustState)
+def _counts_saturation(state: Any) -> bool:
+    return True
 
 
 @implements(prepare, RobustState)

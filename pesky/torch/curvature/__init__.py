@@ -10,9 +10,9 @@ from torch import Tensor
 
 from pesky.errors import InputError
 from pesky.torch.curvature.node import Edge, UnsupportedGraph, in_full
-from pesky.torch.curvature.walk import Mode, Walk
+from pesky.torch.curvature.walk import MODES, Mode, Walk
 
-__all__ = ["Curvature", "UnsupportedGraph", "bbprop", "curvature_of"]
+__all__ = ["Curvature", "Mode", "UnsupportedGraph", "bbprop", "curvature_of"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ def bbprop(
 
     Call it before `loss.backward()`, which frees the graph. Parameters that the loss does not depend
     on have curvature zero. `mode="full"` adds the second derivatives of hidden units, as LeCun's
-    original; the absolute value is then taken at the end. `strict` refuses operations without a rule,
-    which are otherwise estimated by random signs, with a warning.
+    original; the absolute value is then taken at the end. `mode="saturation"` adds those of tanh and
+    logistic units only, in absolute value of their sum over the batch (dimension 0). `strict` refuses
+    operations without a rule, which are otherwise estimated by random signs, with a warning.
 
     >>> layer = torch.nn.Linear(2, 1, bias=False)
     >>> loss = torch.nn.functional.mse_loss(layer(torch.tensor([[1.0, 3.0]])), torch.zeros(1, 1))
@@ -65,8 +66,8 @@ def curvature_of(
         raise InputError("loss does not depend on any parameter; compute it with gradients enabled")
     if loss.is_complex():
         raise InputError(f"loss must be real, not {loss.dtype}")
-    if mode not in ("gauss-newton", "full"):
-        raise InputError(f"mode must be 'gauss-newton' or 'full', not {mode!r}")
+    if mode not in MODES:
+        raise InputError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
     generator = torch.Generator(loss.device).manual_seed(_seed(loss))
     walk = Walk(mode, strict, generator)
     slope = in_full(torch.ones_like(loss) if upstream is None else upstream.detach())

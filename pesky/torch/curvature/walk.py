@@ -6,12 +6,16 @@ becomes `curvature`, which passes every operation below by its squared Jacobian 
 approximation). `bent` is a second derivative that is not settled yet, because the operation (a
 logarithm, a square root) makes sense only together with the next one that bends: log and softmax,
 root and mean square. It has a sign and goes along with the slope until then.
+
+In mode "saturation" a fourth one travels, `pull`: the gradient again, down to the lowest unit that
+saturates (tanh, the logistic function). Far out, such a unit's squared derivative is nothing, while its
+second derivative weighted by the gradient is as large as the gradient itself.
 """
 
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -19,10 +23,12 @@ from torch import Tensor
 from pesky.torch.curvature.node import Edge, Node, Tensors, UnsupportedGraph, add, signed
 from pesky.torch.curvature.rules import RULES, Rule
 from pesky.torch.curvature.rules.probe import PROBE
+from pesky.torch.curvature.rules.saturation import saturates, saturation
 
-__all__ = ["Mode", "Walk"]
+__all__ = ["MODES", "Mode", "Walk"]
 
-Mode = Literal["gauss-newton", "full"]
+Mode = Literal["gauss-newton", "full", "saturation"]
+MODES = get_args(Mode)
 
 _reported: set[str] = set()
 
@@ -34,12 +40,14 @@ class Flow:
     slope: Tensor | None = None
     bent: Tensor | None = None
     curvature: Tensor | None = None
+    pull: Tensor | None = None
 
     def receive(self, other: "Flow") -> None:
         """Add what comes along another path."""
         self.slope = add(self.slope, other.slope)
         self.bent = add(self.bent, other.bent)
         self.curvature = add(self.curvature, other.curvature)
+        self.pull = add(self.pull, other.pull)
 
     def settle(self) -> None:
         """Make the bent part curvature, in absolute value as in Algorithm 1."""
@@ -58,6 +66,7 @@ class Walk:
     values: dict[Tensor, Tensor] = field(default_factory=dict)
     curved: bool = False
     probed: set[str] = field(default_factory=set)
+    _pulled: set[Any] = field(default_factory=set)  # nodes with a unit below that saturates, and those
 
     def run(self, root: Edge, slope: Tensor, wanted: Iterable[Tensor]) -> None:
         """Go through all operations between the root and the wanted leaves, consumers first."""
@@ -69,6 +78,9 @@ class Walk:
         if root.function not in flows:
             return
         flows[root.function][root.output].slope = slope
+        self._pulled = _above_saturating(nodes) if self.mode == "saturation" else set()
+        if root.function in self._pulled:
+            flows[root.function][root.output].pull = slope
         ready = [root.function]
         while ready:
             function = ready.pop()
@@ -92,7 +104,7 @@ class Walk:
 
     def _through(self, node: Node, arrived: list[Flow]) -> list[Flow]:
         rule = RULES.get(node.kind) or self._probe(node)
-        if self.mode == "gauss-newton":
+        if self.mode != "full":
             for flow in arrived:
                 # A layer is not part of the loss any more, nor has |x| a second derivative.
                 if (rule.mixes and node.learns) or (rule.kinked and flow.bent is None):
@@ -105,7 +117,23 @@ class Walk:
         slopes = [flow.slope for flow in arrived]
         if any(one is not None for one in slopes):
             self._bend(node, rule, slopes, [flow.bent for flow in arrived], left)
+        elif node.function in self._pulled and saturates(node):
+            self._saturate(node, arrived[0], left[0])
+        self._pull(node, [flow.pull for flow in arrived], left)
         return left
+
+    def _saturate(self, node: Node, arrived: Flow, left: Flow) -> None:
+        if arrived.pull is not None and arrived.curvature is not None:
+            left.curvature = add(left.curvature, saturation(node, arrived.pull))
+
+    def _pull(self, node: Node, pulls: Tensors, left: list[Flow]) -> None:
+        """Carry the gradient on, where a unit below needs it."""
+        onward = [edge is not None and edge.function in self._pulled for edge in node.edges]
+        if not any(onward) or all(one is None for one in pulls):
+            return
+        for flow, one, goes_on in zip(left, node.summed(node.backward(pulls)), onward, strict=True):
+            if goes_on:
+                flow.pull = one
 
     def _bend(self, node: Node, rule: Rule, slopes: Tensors, bent: Tensors, left: list[Flow]) -> None:
         """Carry slopes through an operation, or turn them into curvature where it bends."""
@@ -116,7 +144,7 @@ class Walk:
             flow.slope, flow.bent = slope, add(bend, second)
             if bend is not None:
                 self.curved = self.curved or bool(bend.any())
-                if not rule.outer and self.mode == "gauss-newton":
+                if not rule.outer and self.mode != "full":
                     flow.settle()
 
     def _signed_squares(self, node: Node, rule: Rule, bent: Tensors) -> Tensors:
@@ -171,6 +199,15 @@ def _paths(
             if edge is not None:
                 waiting[edge.function] += 1
     return leads, waiting
+
+
+def _above_saturating(nodes: dict[Any, Node]) -> set[Any]:
+    """Return the nodes that saturate and those with such a node below; `nodes` has inputs first."""
+    found: set[Any] = set()
+    for function, node in nodes.items():
+        if saturates(node) or any(edge is not None and edge.function in found for edge in node.edges):
+            found.add(function)
+    return found
 
 
 def _inputs_first(root: Any) -> list[Any]:

@@ -1,0 +1,132 @@
+"""Mode "saturation": Gauss and Newton's curvature, and |sum of g f''| of units that saturate."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pesky.online import Network
+from pesky.torch import VSGD
+from pesky.torch.curvature import bbprop
+from tests.online.reference import Model
+from tests.torch.networks import torch_twin
+
+SIZES = ([20, 5], [20, 12, 5], [20, 12, 8, 5])
+UNITS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "logistic": torch.sigmoid}
+
+
+def two_layers(unit: Callable[[Tensor], Tensor], x: Tensor, w: Tensor, out: Tensor) -> Tensor:
+    return F.mse_loss(unit(x @ w) @ out, torch.ones(len(x), out.shape[1], dtype=x.dtype))
+
+
+def bent(unit: Callable[[Tensor], Tensor], x: Tensor, w: Tensor, out: Tensor) -> Tensor:
+    """dL/dz f''(a) of every sample and unit, by autograd alone."""
+    a = (x @ w).detach().requires_grad_()
+    z = unit(a)
+    (pull,) = torch.autograd.grad(
+        F.mse_loss(z @ out, torch.ones(len(x), out.shape[1], dtype=x.dtype)), z, retain_graph=True
+    )
+    (first,) = torch.autograd.grad(z.sum(), a, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), a)
+    return pull * second
+
+
+@pytest.fixture
+def layers() -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(3)
+    x, w, out = (torch.randn(size, dtype=torch.float64) for size in ((6, 4), (4, 5), (5, 3)))
+    return x, w.requires_grad_(), out.requires_grad_()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_samples_cancel_as_in_the_hessian_of_their_mean(
+    unit: str, layers: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    x, w, out = layers
+    loss = two_layers(UNITS[unit], x, w, out)
+    plain, plain_out = bbprop(loss, [w, out])
+    found, found_out = bbprop(loss, [w, out], mode="saturation")
+    terms = bent(UNITS[unit], x, w, out)
+    share = terms.sum(0).abs() / terms.abs().sum(0)
+    torch.testing.assert_close(found, plain + x.square().T @ (terms.abs() * share), rtol=1e-9, atol=0)
+    torch.testing.assert_close(found_out, plain_out, rtol=0, atol=0)
+    # Where all inputs are alike, this is the whole term that Gauss and Newton leave out.
+    ones = torch.ones_like(x)
+    found, plain = (
+        bbprop(two_layers(UNITS[unit], ones, w, out), [w], mode=mode)[0]
+        for mode in ("saturation", "gauss-newton")
+    )
+    torch.testing.assert_close(found - plain, bent(UNITS[unit], ones, w, out).sum(0).abs().expand(4, 5))
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("loss_name", ["cross-entropy", "squared-error"])
+def test_same_as_the_online_engines_twin_for_one_sample(sizes: list[int], loss_name: str) -> None:
+    network = Network(sizes, loss=loss_name, seed=3)  # type: ignore[arg-type]
+    model = torch_twin(network, torch.float64)
+    x = np.random.default_rng(0).normal(size=sizes[0])
+    outputs = model(torch.tensor(x)[None])
+    if loss_name == "cross-entropy":
+        loss, target = F.cross_entropy(outputs, torch.tensor([2])), 2
+    else:
+        loss, target = outputs.square().sum() / 2, np.zeros(sizes[-1])
+    expected = Model(network).curvature(x, target)
+    found = bbprop(loss, list(model.parameters()), mode="saturation")
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-9)
+
+
+def test_a_saturated_unit_is_not_moved_ever_further() -> None:
+    """Gauss and Newton's step for it grows without bounds, the other one does not."""
+    x, target = torch.ones(1, 1), torch.zeros(1, 1)
+    steps: dict[str, list[float]] = {"gauss-newton": [], "saturation": []}
+    for mode, lengths in steps.items():
+        for start in (2.0, 4.0, 6.0):
+            w = torch.full((1, 1), start, requires_grad=True)
+            loss = F.mse_loss(torch.tanh(x @ w), target, reduction="sum") / 2
+            (h,) = bbprop(loss, [w], mode=mode)  # type: ignore[arg-type]
+            (gradient,) = torch.autograd.grad(loss, w)
+            lengths.append(float(gradient / h))
+    assert steps["gauss-newton"][2] > 10 * steps["gauss-newton"][1] > 100 * steps["gauss-newton"][0] / 10
+    assert max(steps["saturation"]) < 0.6
+
+
+def test_networks_without_such_units_see_no_difference() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 8), nn.GELU())
+    loss = F.cross_entropy(model(torch.randn(5, 1, 8, 8)), torch.tensor([0, 1, 2, 3, 4]))
+    parameters = list(model.parameters())
+    plain, found = (bbprop(loss, parameters, mode=mode) for mode in ("gauss-newton", "saturation"))
+    for one, other in zip(plain, found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_units_of_the_loss_itself_have_their_exact_curvature() -> None:
+    w = torch.linspace(-2, 2, 5, dtype=torch.float64).requires_grad_()
+    for loss in (F.binary_cross_entropy(w.sigmoid(), torch.full_like(w, 0.3)), w.tanh().mean()):
+        plain, found = (bbprop(loss, [w], mode=mode)[0] for mode in ("gauss-newton", "saturation"))
+        assert torch.equal(plain, found)
+
+
+def test_a_single_sample_without_a_batch_dimension(layers: tuple[Tensor, Tensor, Tensor]) -> None:
+    x, w, out = layers
+    alone = F.mse_loss(torch.tanh(x[0] @ w) @ out, torch.ones(3, dtype=x.dtype))
+    in_batch = two_layers(torch.tanh, x[:1], w, out)
+    for one, other in zip(
+        *(bbprop(loss, [w, out], mode="saturation") for loss in (alone, in_batch)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("dialect", "mode"), [("robust", "saturation"), ("paper", "gauss-newton")])
+def test_the_dialects_use_their_modes(
+    dialect: str, mode: str, layers: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    x, w, out = layers
+    optimizer = VSGD([w, out], dialect=dialect, init_batches=2)  # type: ignore[arg-type]
+    (expected,) = bbprop(two_layers(torch.tanh, x, w, out), [w], mode=mode)  # type: ignore[arg-type]
+    optimizer.minimize(lambda: two_layers(torch.tanh, x, w, out))  # the first of two to look at
+    torch.testing.assert_close(optimizer.state[w]["mean_curvature"], expected)
