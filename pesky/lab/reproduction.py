@@ -76,9 +76,7 @@ def _errors(tables: Tables, part: Part) -> str:
 def _cell(cell: Cell | None) -> str:
     if cell is None:
         return "–"
-    text = f"{cell.mean:.2f} ± {cell.error:.2f}"
-    if cell.bold:
-        text = f"**{text}**"
+    text = f"**{cell}**" if cell.bold else str(cell)
     return text + (" \\*" if cell.agrees is False else "")
 
 

@@ -105,6 +105,8 @@ class MeasuringOptimizer(Optimizer):
             can_repeat=again is not None,
             seed=self.counters["steps"],
             known_curved=self._is_known_curved(),
+            # A scale that is followed, not measured, would take long to make up for a larger h.
+            mode="saturation" if self.counters["form"] == "measuring" else "gauss-newton",
         )
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":

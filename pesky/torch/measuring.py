@@ -32,14 +32,13 @@ class Measuring:
     else Hutchinson's products, if the graph allows them; else Polyak's estimate, too.
     """
 
-    def __init__(self, choice: Choice, mode: Mode) -> None:
-        """Check the choice; `mode` is that of bbprop."""
+    def __init__(self, choice: Choice) -> None:
+        """Check the choice."""
         if not callable(choice) and choice not in _NAMES:
             raise InputError(
                 f"curvature must be one of {', '.join(map(repr, _NAMES))} or a function; got {choice!r}"
             )
         self.choice = choice
-        self.mode: Mode = mode
         self._said: set[str] = set()
 
     def before_backward(
@@ -51,8 +50,9 @@ class Measuring:
         seed: int,
         known_curved: bool = False,
         upstream: Tensor | None = None,
+        mode: Mode = "gauss-newton",
     ) -> Found:
-        """Measure on the graph of the loss, which the backward pass will free.
+        """Measure on the graph of the loss, which the backward pass will free; `mode` is bbprop's.
 
         A loss that is `known_curved` only happens to be flat, as a saturated softmax is, where bbprop
         finds nothing.
@@ -69,7 +69,7 @@ class Measuring:
                 )
             return Found("finite-difference", None)
         try:
-            found = curvature_of(loss, parameters, upstream=upstream, mode=self.mode)
+            found = curvature_of(loss, parameters, upstream=upstream, mode=mode)
         except UnsupportedGraph as problem:
             return self._without_bbprop(loss, parameters, can_repeat, seed, upstream, problem)
         if found.curved or known_curved:

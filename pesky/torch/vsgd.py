@@ -99,7 +99,7 @@ class VSGD(MeasuringOptimizer):
             raise InputError(f"even_start must be True or False; got {even_start!r}")
         self.even_start = even_start
         self.process_group = process_group
-        self._measuring = Measuring(curvature, "gauss-newton" if dialect == "paper" else "saturation")
+        self._measuring = Measuring(curvature)
         self.counters: dict[str, Any] = {
             "steps": 0,  # those skipped apart
             "moves": 0,  # steps in which nothing had to be collected

@@ -22,6 +22,7 @@ from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.workers import workers
 from pesky.torch import robust
 from pesky.torch.collective import Collective
+from pesky.torch.curvature import walk
 from tests.lab.toys import STEPS, TOY, some_row, toy_instance, toy_key, toy_loss, toy_table
 from tests.test_cli import assert_one_clear_line
 
@@ -265,7 +266,7 @@ def test_one_probe_does_not_see_the_wall_that_longer_ones_hit(name):
 
 
 def attributes():
-    owners = (rule, collective, robust, Collective)
+    owners = (rule, collective, robust, Collective, walk)
     return [(owner, name, value) for owner in owners for name, value in vars(owner).items()]
 
 
@@ -294,7 +295,7 @@ def test_everything_is_as_before_after_each_step(name):
 
 def test_variants_are_known_methods_with_one_setting_of_their_own():
     settings = [(one.method, one.settings) for one in (EVERYTHING, *VARIANTS.values())]
-    assert len(set(settings)) == len(settings) == 13
+    assert len(set(settings)) == len(settings) == 14
     for name, one in VARIANTS.items():
         assert one.name == name not in CONTESTANTS
         assert one.method in METHODS
@@ -426,7 +427,7 @@ def test_an_ablation_runs_shows_and_writes_the_full_page(toys_only, capsys):
     for rows in found.values():
         assert [row["contestant"] for row in rows] == ["vsgd", *VARIANTS]
         assert all(row["complete"] for row in rows)
-    assert "52 of 52" in result.stderr
+    assert "56 of 56" in result.stderr
     page = (toys_only / "docs" / "torch.md").read_text()
     assert "`pesky torch-table --ablation --seeds 1 --out docs --figures`" in page
     assert "### toy\n" in page

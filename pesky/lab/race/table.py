@@ -27,6 +27,10 @@ class Cell:
     bold: bool  # not different from the best at p = 0.01
     paper: float | None
 
+    def __str__(self) -> str:
+        """Mean and standard error."""
+        return f"{self.mean:.2f} ± {self.error:.2f}"
+
     @property
     def error(self) -> float:
         """Standard error of the mean."""

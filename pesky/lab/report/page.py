@@ -130,9 +130,7 @@ def _errors(title: str, tables: Tables, part: Part) -> str:
 def _cell(cell: Cell | None) -> str:
     if cell is None:
         return "<td>–</td>"
-    text = f"{cell.mean:.2f} ± {cell.error:.2f}"
-    if cell.bold:
-        text = f"<b>{text}</b>"
+    text = f"<b>{cell}</b>" if cell.bold else str(cell)
     if cell.paper is None:
         return f"<td>{text}</td>"
     kind = ' class="miss"' if cell.agrees is False else ""

@@ -7,7 +7,7 @@ from pesky.lab.report import html
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.drawing import fan, losses
 from pesky.lab.torch_table.rows import Store
-from pesky.lab.torch_table.table import PARTS, Standing, Table, average_ranks
+from pesky.lab.torch_table.table import PARTS, RANKS_HEADER, Standing, Table, rank_lines
 from pesky.lab.torch_table.tasks import TASKS
 
 __all__ = ["torch_section"]
@@ -43,16 +43,12 @@ def _row(task: str, standings: list[Standing]) -> str:
 
 
 def _ranks(standings: dict[str, list[Standing]]) -> str:
-    (by_loss, tasks), (by_test, _) = (average_ranks(standings, part) for part in PARTS)
+    lines, tasks = rank_lines(standings)
     if not tasks:
         return ""
-    rows = [
-        f"<tr><td>{escape(CONTESTANTS[name].title)}</td><td>{rank:.2f}</td><td>{by_test[name]:.2f}</td></tr>"
-        for name, rank in by_loss.items()
-    ]
+    rows = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines]
     note = f"Average rank of the untuned over {len(tasks)} of {len(standings)} tasks; 1 is the best."
-    header = ("", "by training loss", "by test number")
-    return f'<p class="note">{note}</p>{html.table(header, rows)}'
+    return f'<p class="note">{note}</p>{html.table(RANKS_HEADER, rows)}'
 
 
 def _pictures(table: Table, store: Store) -> str:

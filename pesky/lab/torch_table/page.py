@@ -9,12 +9,13 @@ from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.table import (
     PARTS,
+    RANKS_HEADER,
     TUNING_SEED,
     Part,
     Standing,
     Table,
     TaskRows,
-    average_ranks,
+    rank_lines,
 )
 
 __all__ = ["torch_page"]
@@ -125,16 +126,11 @@ def _verdict(ours: Standing, theirs: Standing, part: Part) -> str:
 
 
 def _ranks(standings: Standings) -> str:
-    ranks = {part: average_ranks(standings, part) for part in PARTS}
-    (by_loss, tasks), (by_test, _) = ranks["train"], ranks["test"]
+    lines, tasks = rank_lines(standings)
     if not tasks:
         return "No task has been run by all of them.\n"
-    rows = [
-        [CONTESTANTS[name].title, f"{rank:.2f}", f"{by_test[name]:.2f}"]
-        for name, rank in by_loss.items()
-    ]
     return (
-        markdown_table(["", "by training loss", "by test number"], rows)
+        markdown_table(RANKS_HEADER, lines)
         + f"\nOver {len(tasks)} of {len(standings)} tasks, those that all of them have run: "
         + f"{', '.join(tasks)}. 1 is the best; diverged in any run is last.\n"
     )
