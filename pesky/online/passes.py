@@ -194,7 +194,7 @@ def backward(
 ) -> None:
     """Carry `delta`, and on demand `curvature`, from the last layer down to the first hidden one.
 
-    The curvature is Gauss and Newton's, on demand with the second derivatives of hidden units, too.
+    The curvature is Gauss and Newton's, on demand with `saturation` of the hidden units added.
     """
     for k in range(shape.sizes.size - 2, 0, -1):
         columns, rows = shape.sizes[k], shape.sizes[k + 1]

@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from pesky.errors import InputError
 from pesky.torch.again import RandomState, random_state
+from pesky.torch.curvature import Mode
 from pesky.torch.loss_scale import loss_scale_of
 from pesky.torch.measuring import Measuring, gradients_of
 from pesky.torch.pending import Pending
@@ -105,8 +106,7 @@ class MeasuringOptimizer(Optimizer):
             can_repeat=again is not None,
             seed=self.counters["steps"],
             known_curved=self._is_known_curved(),
-            # A scale that is followed, not measured, would take long to make up for a larger h.
-            mode="saturation" if self.counters["form"] == "measuring" else "gauss-newton",
+            mode=self._mode(),
         )
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
@@ -128,11 +128,16 @@ class MeasuringOptimizer(Optimizer):
             can_repeat=False,
             seed=self.counters["steps"],
             known_curved=self._is_known_curved(),
+            mode=self._mode(),
             upstream=upstream,
         )
         if scaler is not None and scaler.is_enabled():
             self._pending.loss_scale = scaler.get_scale()
         self._take(source, values, loss, 1.0 if values is not None else abs(float(upstream)))
+
+    def _mode(self) -> Mode:
+        """Return bbprop's."""
+        return "gauss-newton"
 
     def _is_known_curved(self) -> bool:
         return "bbprop" in self.counters["sources"]

@@ -49,8 +49,8 @@ class Measuring:
         can_repeat: bool,
         seed: int,
         known_curved: bool = False,
+        mode: Mode,
         upstream: Tensor | None = None,
-        mode: Mode = "gauss-newton",
     ) -> Found:
         """Measure on the graph of the loss, which the backward pass will free; `mode` is bbprop's.
 

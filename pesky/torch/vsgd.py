@@ -14,6 +14,7 @@ from pesky.errors import InputError, check_count, check_number
 from pesky.torch import following, paper, robust
 from pesky.torch.closures import loss_of
 from pesky.torch.collective import Collective
+from pesky.torch.curvature import Mode
 from pesky.torch.distributed import average_curvature, process_group
 from pesky.torch.evaluating import Evaluation, first_pass, given_again
 from pesky.torch.explaining import Explanation, explain, mean_rates
@@ -187,6 +188,10 @@ class VSGD(MeasuringOptimizer):
     def _is_due(self) -> bool:
         """Whether this step needs curvature."""
         return bool(self.counters["collecting"] or self.counters["moves"] % self.curvature_every == 0)
+
+    def _mode(self) -> Mode:
+        # A scale that is followed, not measured, would take long to make up for a larger curvature.
+        return "saturation" if self.counters["form"] == "measuring" else "gauss-newton"
 
     def _is_robust(self, can_repeat: bool) -> bool:
         """Whether losses are evaluated again, which the first backward pass decides."""

@@ -33,6 +33,18 @@ def test_without_noise_a_separable_quadratic_has_scale_one():
     assert optimizer.collective.scale == pytest.approx(1, rel=1e-6)
 
 
+def test_where_a_loss_does_not_bend_the_scale_grows_by_a_tenth_in_each_step():
+    """Slope over curvature would be infinite, and the next batch, which bends, would meet that step."""
+    theta = nn.Parameter(torch.zeros(3, dtype=D))
+    optimizer = VSGD([theta], curvature=lambda loss, ones: [torch.full((3,), 100.0)], init_batches=2)
+    scales = []
+    for _ in range(40):
+        optimizer.minimize(lambda: F.relu(1000 - theta).sum())
+        scales.append(optimizer.collective.scale)
+    growth = torch.tensor(scales[-20:]) / torch.tensor(scales[-21:-1])
+    torch.testing.assert_close(growth, torch.full((20,), 1.1))
+
+
 @pytest.mark.parametrize("share", [0.8, 0.5, 0.2])
 def test_with_noise_the_scale_is_one_over_the_share_of_signal_in_the_direction(share):
     """Equal curvatures h and p = r g / h make E[g.p] / E[p.Hp] = E[r g^2] / E[r^2 g^2].

@@ -117,23 +117,21 @@ class Walk:
         slopes = [flow.slope for flow in arrived]
         if any(one is not None for one in slopes):
             self._bend(node, rule, slopes, [flow.bent for flow in arrived], left)
-        elif node.function in self._pulled and saturates(node):
-            self._saturate(node, arrived[0], left[0])
-        self._pull(node, [flow.pull for flow in arrived], left)
+        if node.function in self._pulled:
+            self._saturate(node, arrived, left)
         return left
 
-    def _saturate(self, node: Node, arrived: Flow, left: Flow) -> None:
-        if arrived.pull is not None and arrived.curvature is not None:
-            left.curvature = add(left.curvature, saturation(node, arrived.pull))
-
-    def _pull(self, node: Node, pulls: Tensors, left: list[Flow]) -> None:
-        """Carry the gradient on, where a unit below needs it."""
+    def _saturate(self, node: Node, arrived: list[Flow], left: list[Flow]) -> None:
+        """Add what a saturated unit's curvature leaves out; carry the gradient on to those below."""
+        flow, pulls = arrived[0], [one.pull for one in arrived]
+        if saturates(node) and flow.pull is not None and flow.curvature is not None:
+            # The loss's own slope has bent here, or will.
+            pull = flow.pull if flow.slope is None else flow.pull - flow.slope
+            left[0].curvature = add(left[0].curvature, saturation(node, pull))
         onward = [edge is not None and edge.function in self._pulled for edge in node.edges]
-        if not any(onward) or all(one is None for one in pulls):
-            return
-        for flow, one, goes_on in zip(left, node.summed(node.backward(pulls)), onward, strict=True):
-            if goes_on:
-                flow.pull = one
+        if any(onward) and any(one is not None for one in pulls):
+            for below, one, goes_on in zip(left, node.summed(node.backward(pulls)), onward, strict=True):
+                below.pull = one if goes_on else None
 
     def _bend(self, node: Node, rule: Rule, slopes: Tensors, bent: Tensors, left: list[Flow]) -> None:
         """Carry slopes through an operation, or turn them into curvature where it bends."""

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from pesky.online import Network
 from pesky.torch import VSGD
-from pesky.torch.curvature import bbprop
+from pesky.torch.curvature import Mode, bbprop, walk
+from pesky.torch.curvature.node import Node
+from pesky.torch.curvature.rules.saturation import saturation
 from tests.online.reference import Model
 from tests.torch.networks import torch_twin
 
@@ -79,19 +81,115 @@ def test_same_as_the_online_engines_twin_for_one_sample(sizes: list[int], loss_n
         np.testing.assert_allclose(one.numpy(), other, rtol=1e-9)
 
 
-def test_a_saturated_unit_is_not_moved_ever_further() -> None:
+def step_of(unit: str, starts: list[float], mode: Mode) -> float:
+    """Gradient over curvature of a shift that samples at these inputs of a unit share."""
+    shift = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    outputs = UNITS[unit](torch.tensor(starts, dtype=torch.float64)[:, None] + shift)
+    loss = (outputs + 2).square().mean() / 2
+    (h,) = bbprop(loss, [shift], mode=mode)
+    (gradient,) = torch.autograd.grad(loss, shift)
+    return float(gradient / h)
+
+
+@pytest.mark.parametrize(("unit", "limit"), [("tanh", 0.5), ("logistic", 1.0)])
+def test_a_saturated_unit_is_not_moved_ever_further(unit: str, limit: float) -> None:
     """Gauss and Newton's step for it grows without bounds, the other one does not."""
-    x, target = torch.ones(1, 1), torch.zeros(1, 1)
-    steps: dict[str, list[float]] = {"gauss-newton": [], "saturation": []}
-    for mode, lengths in steps.items():
-        for start in (2.0, 4.0, 6.0):
-            w = torch.full((1, 1), start, requires_grad=True)
-            loss = F.mse_loss(torch.tanh(x @ w), target, reduction="sum") / 2
-            (h,) = bbprop(loss, [w], mode=mode)  # type: ignore[arg-type]
-            (gradient,) = torch.autograd.grad(loss, w)
-            lengths.append(float(gradient / h))
-    assert steps["gauss-newton"][2] > 10 * steps["gauss-newton"][1] > 100 * steps["gauss-newton"][0] / 10
-    assert max(steps["saturation"]) < 0.6
+    for nearer, further in ((4.0, 6.0), (6.0, 8.0)):
+        steps = [step_of(unit, [start], "gauss-newton") for start in (nearer, further)]
+        assert steps[1] > 5 * steps[0]
+        assert step_of(unit, [further], "saturation") == pytest.approx(limit, rel=0.02)
+        # Samples at opposite ends cancel each other, and Gauss and Newton's step is left.
+        both = [step_of(unit, [-further, further], mode) for mode in ("gauss-newton", "saturation")]
+        assert both[1] < both[0]
+
+
+@pytest.mark.parametrize("weight", [1e-9, 1e-2])
+def test_what_the_loss_takes_from_a_unit_directly_does_not_hide_the_rest(
+    weight: float, layers: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    x, w, out = layers
+
+    def curvatures(mode: Mode) -> Tensor:
+        z = torch.sigmoid(x @ w)
+        penalty = -(0.05 * z.mean(0).log()).sum()  # as of a sparse autoencoder
+        return bbprop(F.mse_loss(z @ out, x[:, :3]) + weight * penalty, [w], mode=mode)[0]
+
+    terms = bent_of_outputs(x, w, out)
+    share = terms.sum(0).abs() / terms.abs().sum(0)
+    expected = curvatures("gauss-newton") + x.square().T @ (terms.abs() * share)
+    torch.testing.assert_close(curvatures("saturation"), expected, rtol=1e-9, atol=0)
+
+
+def bent_of_outputs(x: Tensor, w: Tensor, out: Tensor) -> Tensor:
+    """dL/dz f''(a) of logistic units whose outputs are to become x, by hand."""
+    z = torch.sigmoid(x @ w).detach().requires_grad_()
+    (pull,) = torch.autograd.grad(F.mse_loss(z @ out, x[:, :3]), z)
+    z = z.detach()
+    return pull * z * (1 - z) * (1 - 2 * z)
+
+
+def test_functions_of_parameters_have_no_samples() -> None:
+    torch.manual_seed(1)
+    x, w = torch.randn(6, 4, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    w.requires_grad_()
+
+    def loss() -> Tensor:
+        return F.mse_loss(x @ torch.tanh(w), torch.ones(6, 3, dtype=torch.float64))
+
+    z = torch.tanh(w).detach().requires_grad_()
+    (pull,) = torch.autograd.grad(F.mse_loss(x @ z, torch.ones(6, 3, dtype=torch.float64)), z)
+    missing = (2 * pull * z * (1 - z * z)).abs().detach()
+    plain, found = (bbprop(loss(), [w], mode=mode)[0] for mode in ("gauss-newton", "saturation"))
+    torch.testing.assert_close(found - plain, missing)
+
+
+class Tangled(nn.Module):
+    """Units below a fused LSTM, used twice, in a layer that is used twice, and split up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.shared = nn.Linear(5, 6), nn.Linear(6, 6)
+        self.lstm, self.last = nn.LSTM(6, 4, batch_first=True), nn.Linear(4, 3)
+        self.seen: list[Tensor] = []
+
+    def unit(self, a: Tensor) -> Tensor:
+        z = torch.tanh(a)
+        z.retain_grad()
+        self.seen.append(z)
+        return z
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.unit(self.first(x))
+        left, right = self.unit(self.shared(z)), self.unit(self.shared(z * z))
+        one, other = (left + right.flip(-1)).chunk(2, -1)
+        y, _ = self.lstm(torch.cat([other, one], -1))
+        return self.last(self.unit(y[:, -1]))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("factor", [1.0, 65536.0])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_gradient_that_units_see_is_autograds(
+    factor: float, autocast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, x, y = Tangled(), torch.randn(7, 3, 5), torch.randint(3, (7,))
+    pulls = {}
+
+    def spy(node: Node, pull: Tensor) -> Tensor:
+        pulls[node.saved("result").data_ptr()] = pull.clone()
+        return saturation(node, pull)
+
+    monkeypatch.setattr(walk, "saturation", spy)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss = F.cross_entropy(model(x), y) * factor
+    found = bbprop(loss, list(model.parameters()), mode="saturation")
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(torch.isfinite(one).all() and (one >= 0).all() for one in found)
+    assert len(pulls) == len(model.seen) == 4
+    for z, pull in zip(model.seen, reversed(pulls.values()), strict=True):
+        assert z.grad is not None
+        tolerance = 0.02 if autocast else 1e-5
+        assert (pull - z.grad).norm() <= tolerance * z.grad.norm()
 
 
 def test_networks_without_such_units_see_no_difference() -> None:

@@ -13,14 +13,21 @@ def saturates(node: Node) -> bool:
 
 
 def saturation(node: Node, pull: Tensor) -> Tensor:
-    """Return |sum of g f''| over the batch, divided among its samples as |g f''| is.
+    """Return |sum of g f''| over the samples (dimension 0), divided among them as |g f''| is.
 
-    Samples may cancel each other, as they do in the Hessian of their mean.
+    Samples may cancel each other, as they do in the Hessian of their mean. Vectors, and functions of
+    parameters themselves, have no samples.
     """
     z: Tensor = node.saved("result")
-    bent = pull * (-2 * z * (1 - z * z) if node.kind == "Tanh" else z * (1 - z) * (1 - 2 * z))
+    second = (z * z).neg_().add_(1).mul_(-2 * z) if node.kind == "Tanh" else z * (1 - z) * (1 - 2 * z)
+    bent = second.mul_(pull)
     sizes = bent.abs()
-    if sizes.dim() < 2:  # a single sample
+    if sizes.dim() < 2 or _is_of_parameters(node):
         return sizes
     total = sizes.sum(0, keepdim=True)
-    return sizes * (bent.sum(0, keepdim=True).abs() / (total + (total == 0)))
+    return sizes.mul_(bent.sum(0, keepdim=True).abs_().div_(total + (total == 0)))
+
+
+def _is_of_parameters(node: Node) -> bool:
+    (edge,) = node.edges
+    return edge is not None and edge.function.name().endswith("AccumulateGrad")
