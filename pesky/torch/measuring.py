@@ -48,8 +48,8 @@ class Measuring:
         *,
         can_repeat: bool,
         seed: int,
-        known_curved: bool = False,
         mode: Mode,
+        known_curved: bool = False,
         upstream: Tensor | None = None,
     ) -> Found:
         """Measure on the graph of the loss, which the backward pass will free; `mode` is bbprop's.

@@ -4,13 +4,15 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from pesky.errors import InputError
 from pesky.torch.curvature.node import Edge, UnsupportedGraph, in_full
-from pesky.torch.curvature.walk import MODES, Mode, Walk
+from pesky.torch.curvature.walk import Mode, Walk
+from pesky.torch.settings import check_choice
 
 __all__ = ["Curvature", "Mode", "UnsupportedGraph", "bbprop", "curvature_of"]
 
@@ -66,8 +68,7 @@ def curvature_of(
         raise InputError("loss does not depend on any parameter; compute it with gradients enabled")
     if loss.is_complex():
         raise InputError(f"loss must be real, not {loss.dtype}")
-    if mode not in MODES:
-        raise InputError(f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    check_choice("mode", mode, get_args(Mode))
     generator = torch.Generator(loss.device).manual_seed(_seed(loss))
     walk = Walk(mode, strict, generator)
     slope = in_full(torch.ones_like(loss) if upstream is None else upstream.detach())

@@ -11,6 +11,7 @@ __all__ = ["Edge", "Node", "Tensors", "UnsupportedGraph", "add", "in_full", "sig
 Tensors = Sequence[Tensor | None]  # one for each output of a node, or for each of its inputs
 
 _HALF = (torch.float16, torch.bfloat16)
+_LEAF = "AccumulateGrad"
 # What these have saved may be used once (donated buffers), or their backward runs another backward,
 # to parameters that the graph does not show.
 _UNCALLABLE = ("CompiledFunctionBackward", "CheckpointFunctionBackward")
@@ -26,6 +27,11 @@ class Edge(NamedTuple):
     function: Any
     output: int
 
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the input is a parameter itself."""
+        return _name(self.function) == _LEAF
+
 
 class Node:
     """A recorded operation. Its outputs are what arrives in a backward pass, its inputs what leaves."""
@@ -34,7 +40,7 @@ class Node:
         """Wrap one of autograd's functions; the generator is for what is estimated by random signs."""
         self.function = function
         self.generator = generator
-        self.name = str(function.name()).rsplit("::", 1)[-1]
+        self.name = _name(function)
         if self.name in _UNCALLABLE:
             raise UnsupportedGraph(
                 f"{self.name} cannot be called outside of its own backward pass; "
@@ -45,6 +51,11 @@ class Node:
             for source, output in function.next_functions
         )
         self.learns = len(self.edges) - self.edges.count(None) > 1  # no operation with constants only
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it stands for a parameter."""
+        return self.name == _LEAF
 
     @property
     def kind(self) -> str:
@@ -112,6 +123,10 @@ class Node:
             shape = torch.Size(metadata[edge.output].shape) if len(metadata) > edge.output else one.shape
             result.append(one if one.shape == shape else one.sum_to_size(shape))
         return result
+
+
+def _name(function: Any) -> str:
+    return str(function.name()).rsplit("::", 1)[-1]
 
 
 def in_full(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ second derivative weighted by the gradient is as large as the gradient itself.
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,10 +25,9 @@ from pesky.torch.curvature.rules import RULES, Rule
 from pesky.torch.curvature.rules.probe import PROBE
 from pesky.torch.curvature.rules.saturation import saturates, saturation
 
-__all__ = ["MODES", "Mode", "Walk"]
+__all__ = ["Mode", "Walk"]
 
 Mode = Literal["gauss-newton", "full", "saturation"]
-MODES = get_args(Mode)
 
 _reported: set[str] = set()
 
@@ -86,7 +85,7 @@ class Walk:
             function = ready.pop()
             arrived = flows.pop(function)
             node = nodes[function]
-            if node.name == "AccumulateGrad":
+            if node.is_leaf:
                 self._arrive(function.variable, arrived[0])
                 continue
             for edge, flow in zip(node.edges, self._through(node, arrived), strict=True):
@@ -182,7 +181,7 @@ def _paths(
     leads: dict[Any, Node] = {}
     for function in order:
         node = Node(function, generator)
-        if node.name == "AccumulateGrad":
+        if node.is_leaf:
             if id(function.variable) in leaves:
                 leads[function] = node
             continue

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 
 from pesky.online import Network
-from pesky.torch.curvature import UnsupportedGraph, bbprop, curvature_of
+from pesky.torch.curvature import Mode, UnsupportedGraph, bbprop, curvature_of
 from tests.online.reference import Model
 from tests.torch.curvature.models import MODELS
 from tests.torch.curvature.reference import Stage, mean_curvatures, run, squared_jacobians
+from tests.torch.networks import torch_twin
 
 A, B = (torch.randn(4, 4, dtype=torch.float64) for _ in range(2))
 
@@ -69,23 +71,23 @@ def test_graph_is_the_sum_over_its_paths(name: str) -> None:
 
 @pytest.mark.parametrize("sizes", [[20, 5], [20, 12, 5], [20, 12, 8, 5]], ids=str)
 @pytest.mark.parametrize("loss_name", ["cross-entropy", "squared-error"])
-def test_same_as_the_online_engine_on_the_papers_networks(sizes: list[int], loss_name: str) -> None:
+@pytest.mark.parametrize("mode", ["gauss-newton", "saturation"])
+def test_same_as_the_online_engine_on_the_papers_networks(
+    sizes: list[int], loss_name: str, mode: Mode
+) -> None:
     network = Network(sizes, loss=loss_name, seed=3)
-    layers: list[nn.Module] = []
-    for weights, biases in network.layers():
-        layer = nn.Linear(weights.shape[1], weights.shape[0]).double()
-        layer.weight.data = torch.tensor(weights).double()
-        layer.bias.data = torch.tensor(biases).double()
-        layers += [layer, nn.Tanh()]
-    model = nn.Sequential(*layers[:-1])
+    model = torch_twin(network, torch.float64)
     x = np.random.default_rng(0).normal(size=sizes[0])
     output = model(torch.tensor(x)[None])
+    target: int | NDArray[np.float64] = 2
     if loss_name == "cross-entropy":
-        loss = F.cross_entropy(output, torch.tensor([2]))
+        loss = F.cross_entropy(output, torch.tensor([target]))
     else:
+        target = np.zeros(sizes[-1])
         loss = F.mse_loss(output, torch.zeros_like(output), reduction="sum") / 2
-    expected = Model(network).curvature(x)
-    for one, other in zip(bbprop(loss, list(model.parameters())), expected, strict=True):
+    expected = Model(network).curvature(x, target if mode == "saturation" else None)
+    found = bbprop(loss, list(model.parameters()), mode=mode)
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.numpy(), other, rtol=1e-9)
 
 

@@ -2,35 +2,32 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pesky.online import Network
 from pesky.torch import VSGD
 from pesky.torch.curvature import Mode, bbprop, walk
 from pesky.torch.curvature.node import Node
 from pesky.torch.curvature.rules.saturation import saturation
-from tests.online.reference import Model
-from tests.torch.networks import torch_twin
 
-SIZES = ([20, 5], [20, 12, 5], [20, 12, 8, 5])
 UNITS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "logistic": torch.sigmoid}
 
 
+def loss_of(z: Tensor, out: Tensor) -> Tensor:
+    return F.mse_loss(z @ out, torch.ones(len(z), out.shape[1], dtype=z.dtype))
+
+
 def two_layers(unit: Callable[[Tensor], Tensor], x: Tensor, w: Tensor, out: Tensor) -> Tensor:
-    return F.mse_loss(unit(x @ w) @ out, torch.ones(len(x), out.shape[1], dtype=x.dtype))
+    return loss_of(unit(x @ w), out)
 
 
 def bent(unit: Callable[[Tensor], Tensor], x: Tensor, w: Tensor, out: Tensor) -> Tensor:
     """dL/dz f''(a) of every sample and unit, by autograd alone."""
     a = (x @ w).detach().requires_grad_()
     z = unit(a)
-    (pull,) = torch.autograd.grad(
-        F.mse_loss(z @ out, torch.ones(len(x), out.shape[1], dtype=x.dtype)), z, retain_graph=True
-    )
+    (pull,) = torch.autograd.grad(loss_of(z, out), z, retain_graph=True)
     (first,) = torch.autograd.grad(z.sum(), a, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), a)
     return pull * second
@@ -64,23 +61,6 @@ def test_samples_cancel_as_in_the_hessian_of_their_mean(
     torch.testing.assert_close(found - plain, bent(UNITS[unit], ones, w, out).sum(0).abs().expand(4, 5))
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("loss_name", ["cross-entropy", "squared-error"])
-def test_same_as_the_online_engines_twin_for_one_sample(sizes: list[int], loss_name: str) -> None:
-    network = Network(sizes, loss=loss_name, seed=3)  # type: ignore[arg-type]
-    model = torch_twin(network, torch.float64)
-    x = np.random.default_rng(0).normal(size=sizes[0])
-    outputs = model(torch.tensor(x)[None])
-    if loss_name == "cross-entropy":
-        loss, target = F.cross_entropy(outputs, torch.tensor([2])), 2
-    else:
-        loss, target = outputs.square().sum() / 2, np.zeros(sizes[-1])
-    expected = Model(network).curvature(x, target)
-    found = bbprop(loss, list(model.parameters()), mode="saturation")
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.numpy(), other, rtol=1e-9)
-
-
 def step_of(unit: str, starts: list[float], mode: Mode) -> float:
     """Gradient over curvature of a shift that samples at these inputs of a unit share."""
     shift = torch.zeros(1, dtype=torch.float64, requires_grad=True)
@@ -112,20 +92,12 @@ def test_what_the_loss_takes_from_a_unit_directly_does_not_hide_the_rest(
     def curvatures(mode: Mode) -> Tensor:
         z = torch.sigmoid(x @ w)
         penalty = -(0.05 * z.mean(0).log()).sum()  # as of a sparse autoencoder
-        return bbprop(F.mse_loss(z @ out, x[:, :3]) + weight * penalty, [w], mode=mode)[0]
+        return bbprop(loss_of(z, out) + weight * penalty, [w], mode=mode)[0]
 
-    terms = bent_of_outputs(x, w, out)
+    terms = bent(torch.sigmoid, x, w, out)
     share = terms.sum(0).abs() / terms.abs().sum(0)
     expected = curvatures("gauss-newton") + x.square().T @ (terms.abs() * share)
     torch.testing.assert_close(curvatures("saturation"), expected, rtol=1e-9, atol=0)
-
-
-def bent_of_outputs(x: Tensor, w: Tensor, out: Tensor) -> Tensor:
-    """dL/dz f''(a) of logistic units whose outputs are to become x, by hand."""
-    z = torch.sigmoid(x @ w).detach().requires_grad_()
-    (pull,) = torch.autograd.grad(F.mse_loss(z @ out, x[:, :3]), z)
-    z = z.detach()
-    return pull * z * (1 - z) * (1 - 2 * z)
 
 
 def test_functions_of_parameters_have_no_samples() -> None:

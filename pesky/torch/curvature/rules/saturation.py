@@ -22,12 +22,8 @@ def saturation(node: Node, pull: Tensor) -> Tensor:
     second = (z * z).neg_().add_(1).mul_(-2 * z) if node.kind == "Tanh" else z * (1 - z) * (1 - 2 * z)
     bent = second.mul_(pull)
     sizes = bent.abs()
-    if sizes.dim() < 2 or _is_of_parameters(node):
+    (edge,) = node.edges
+    if sizes.dim() < 2 or (edge is not None and edge.is_leaf):
         return sizes
     total = sizes.sum(0, keepdim=True)
     return sizes.mul_(bent.sum(0, keepdim=True).abs_().div_(total + (total == 0)))
-
-
-def _is_of_parameters(node: Node) -> bool:
-    (edge,) = node.edges
-    return edge is not None and edge.function.name().endswith("AccumulateGrad")
