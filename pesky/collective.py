@@ -27,6 +27,7 @@ __all__ = [
     "gross_rise",
     "is_average_due",
     "is_gross",
+    "is_steep",
     "is_suspicious",
     "length",
     "measurements",
@@ -65,6 +66,7 @@ MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
 FEWEST = 5.0  # measurements that scale and caution look back, however seldom they are
 GROWTH = 1.1  # of the scale in one step, at most
 GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more than the loss itself
+STEEP = 10.0  # times the average slope: such a step is measured, whether it is its turn or not
 FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
 SHARE = 0.2  # of all steps so far: the window of the average of the iterates
 
@@ -114,6 +116,11 @@ def add_measured(numbers: Numbers, which: int, sample: float) -> None:
 def add_slope(numbers: Numbers, sample: float) -> None:
     """Take in a g.p."""
     add_measured(numbers, SLOPE, sample)
+
+
+def is_steep(numbers: Numbers, slope: float) -> bool:
+    """Whether a slope is so much larger than usual that the usual scale may be wrong for it."""
+    return slope > STEEP * numbers[SLOPE]  # type: ignore[no-any-return]
 
 
 def begin(numbers: Numbers, scale: float) -> None:

@@ -38,13 +38,16 @@ __all__ = [
 ]
 
 Number: TypeAlias = Any  # a float, a NumPy array or a torch tensor; results have the same type
-
 START_MEMORY = 2.0  # tau before the first step, and its floor in `next_memory`
 
 
-def average(mean: Number, sample: Number, memory: Number) -> Number:
-    """Return (1 - 1/tau) mean + 1/tau sample: with tau 1, 2, 3, ... the arithmetic mean so far."""
-    return mean + (sample - mean) / memory
+def average(mean: Number, sample: Number, memory: Number, weight: Number | None = None) -> Number:
+    """Return (1 - 1/tau) mean + 1/tau sample: with tau 1, 2, 3, ... the arithmetic mean so far.
+
+    A sample that stands for `weight` of them moves it so much further, but not beyond itself."""
+    if weight is None:
+        return mean + (sample - mean) / memory
+    return mean - larger(-weight, -memory) * ((sample - mean) / memory)
 
 
 def larger(one: Number, other: Number) -> Number:
@@ -93,11 +96,12 @@ def element_update(
     mean_curvature: Number,  # h
     memory: Number,  # tau
     curvature_floor: Number | None = None,
+    curvature_weight: Number | None = None,
 ) -> tuple[Number, Number, Number, Number, Number]:
     """Take one sample into the averages (Algorithm 1); return the rate and the new g, v, h, tau."""
     mean_gradient = average(mean_gradient, gradient, memory)
     mean_square = average(mean_square, gradient * gradient, memory)
-    mean_curvature = average(mean_curvature, abs(curvature), memory)
+    mean_curvature = average(mean_curvature, abs(curvature), memory, curvature_weight)
     ratio = noise_ratio(mean_gradient * mean_gradient, mean_square)
     rate = learning_rate(ratio, at_least(mean_curvature, curvature_floor))
     return rate, mean_gradient, mean_square, mean_curvature, next_memory(memory, ratio)

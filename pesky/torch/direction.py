@@ -1,8 +1,9 @@
 """The direction of a robust step: the paper's, with curvatures at least their tensor's mean."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from pesky import rule
@@ -46,8 +47,8 @@ def sort(batches: Sequence[Batch | RowsBatch], start: Start) -> Sorted:
     return Sorted(moving, by_rows)
 
 
-def direction_of(batches: Sequence[Batch]) -> Direction:
-    """Take this step's samples into the averages, and find the direction."""
+def direction_of(batches: Sequence[Batch], buffer_of: Callable[[Part], Tensor]) -> Direction:
+    """Take this step's samples into the averages, and write the direction into parts' buffers."""
     elements = [batch for batch in batches if batch.parts[0].group["granularity"] == "element"]
     sharing = [batch for batch in batches if batch.parts[0].group["granularity"] != "element"]
     parts: list[Part] = []
@@ -56,14 +57,15 @@ def direction_of(batches: Sequence[Batch]) -> Direction:
     for batch in elements:
         totals = zip(batch.parts, batch.learn(), strict=True)
         # An entry's curvature below its tensor's mean is not believed.
-        found, of_batch = batch.direct([max(p.floor, total / p.theta.numel()) for p, total in totals])
+        floors = [max(part.floor, total / part.theta.numel()) for part, total in totals]
+        buffers = [buffer_of(part) for part in batch.parts]
+        slope += batch.direct(floors, buffers)
         parts += batch.parts
-        values += found
-        slope += of_batch
+        values += buffers
     for batch, rates in zip(sharing, paper.shared_rates(sharing), strict=True):
         for part, rate in zip(batch.parts, rates, strict=True):
             gradient, _ = sample_of(part, part.theta)
             parts.append(part)
-            values.append(gradient * rate)
+            values.append(torch.mul(gradient, rate, out=buffer_of(part)))
             slope += rate * float((gradient * gradient).sum())
     return Direction(parts, values, slope)

@@ -29,7 +29,7 @@ class EagerBatch:
             v = part.state.get("mean_square")
             if v is not None:
                 v.copy_(rule.average(v, gradient * gradient, memory))
-        return self.average(memories)
+        return self._average(memories, [None] * len(memories))
 
     def update(self) -> None:
         """Take a sample into the averages and step, each entry with a rate of its own."""
@@ -52,25 +52,30 @@ class EagerBatch:
             totals.append(part.state["mean_curvature"].sum())
         return torch.stack(totals).tolist()
 
-    def direct(self, floors: Sequence[float]) -> tuple[list[Tensor], float]:
-        """Return directions, with these lower bounds on h, and the sum of gradient times direction."""
-        directions, slopes = [], []
-        for part, (gradient, _), floor in zip(self.parts, self._samples, floors, strict=True):
+    def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
+        slopes = []
+        samples = zip(self.parts, self._samples, floors, directions, strict=True)
+        for part, (gradient, _), floor, direction in samples:
             g, v, h, _ = (part.state[name] for name in ELEMENT_AVERAGES)
             ratio = rule.noise_ratio(g * g, v)
             trusted = rule.at_least(h, h.new_tensor(floor))
-            directions.append(rule.learning_rate(ratio, trusted) * gradient)
-            slopes.append((directions[-1] * gradient).sum())
-        return directions, float(torch.stack(slopes).double().sum())
+            torch.mul(rule.learning_rate(ratio, trusted), gradient, out=direction)
+            slopes.append((direction * gradient).sum())
+        return float(torch.stack(slopes).double().sum())
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
+        return self._average(memories, [part.curvature_weight for part in self.parts])
+
+    def _average(self, memories: Sequence[float], weights: Sequence[float | None]) -> list[Sums]:
         sums = []
-        for part, (gradient, curvature), memory in zip(self.parts, self._samples, memories, strict=True):
+        every = zip(self.parts, self._samples, memories, weights, strict=True)
+        for part, (gradient, curvature), memory, weight in every:
             g, h = part.state["mean_gradient"], part.state["mean_curvature"]
             g.copy_(rule.average(g, gradient, memory))
             if curvature is not None:
-                h.copy_(rule.average(h, abs(curvature), memory))
+                h.copy_(rule.average(h, abs(curvature), memory, weight))
             sums.append(torch.stack([(g * g).sum(), (gradient * gradient).sum(), h.max()]))
         return [Sums(*row) for row in torch.stack(sums).tolist()]  # one wait for the device, not many
 
@@ -87,8 +92,10 @@ def update_of(
     part: Part, gradient: Tensor, curvature: Tensor | None, g: Tensor, v: Tensor, h: Tensor, tau: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the rate and the new averages of some entries of a part."""
-    floor = h.new_tensor(part.floor)  # a plain number times a comparison would become float32
-    return rule.element_update(gradient, h if curvature is None else curvature, g, v, h, tau, floor)
+    # A plain number times a comparison would become float32.
+    floor, weight = h.new_tensor(part.floor), h.new_tensor(part.curvature_weight)
+    bend = h if curvature is None else curvature
+    return rule.element_update(gradient, bend, g, v, h, tau, floor, weight)
 
 
 def sample_of(part: Part, theta: Tensor) -> tuple[Tensor, Tensor | None]:

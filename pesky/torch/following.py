@@ -40,7 +40,7 @@ def step(batches: Sequence[Batch | RowsBatch], start: Start, collective: Collect
 def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collective) -> None:
     slowed = [part for part in parts if _lr(part) != 1]
     expected = {part.theta: part.state["mean_gradient"].clone() for part in slowed}
-    direction = direction_of(batches)
+    direction = direction_of(batches, _buffer_of)
     if 0 < direction.slope < inf:
         if collective.scale == 0:
             collective.numbers[shared.SCALE] = shared.PROBE
@@ -50,7 +50,15 @@ def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collectiv
         for part, value in zip(direction.parts, direction.values, strict=True):
             length = _lr(part) * scale
             part.theta.copy_(part.theta.to(value.dtype).add(value, alpha=-length))
-            part.state.update({"direction": value, "length": length, "move": collective.moves})
+            part.state.update({"length": length, "move": collective.moves})
+
+
+def _buffer_of(part: Part) -> Tensor:
+    """Return where a direction is kept; the one before is needed no more."""
+    if "direction" not in part.state:
+        part.state["direction"] = torch.empty_like(part.state["mean_gradient"])
+    kept: Tensor = part.state["direction"]
+    return kept
 
 
 def _lr(part: Part) -> float:

@@ -12,7 +12,7 @@ from pesky.torch import kernels
 from pesky.torch.parts import Part, Sums
 from pesky.torch.threads import in_threads
 
-__all__ = ["FusedBatch", "is_fusible"]
+__all__ = ["FusedBatch", "are_same", "is_fusible"]
 
 _TYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -28,6 +28,19 @@ def is_fusible(part: Part) -> bool:
         and theta.is_contiguous()
         and gradient.is_contiguous()
     )
+
+
+def are_same(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
+    """Whether two tensors of equal shape are alike to the last bit, in each pair."""
+    at_once = []
+    for one, other in pairs:
+        alike = one.dtype == other.dtype and one.is_contiguous() and other.is_contiguous()
+        if alike and one.is_cpu and other.is_cpu and one.dtype in _TYPES:
+            words = one.numel() * one.element_size() // 4
+            at_once.append((one.data_ptr(), other.data_ptr(), words))
+        elif not torch.equal(one, other.to(one.dtype)):
+            return False
+    return not at_once or bool(kernels.have_same_bits(np.array(at_once, np.int64)))
 
 
 class FusedBatch:
@@ -63,12 +76,11 @@ class FusedBatch:
         totals = self._sums(kernels.learn_chunks, 1)
         return np.add.reduceat(totals[:, 0], self._starts()).tolist()  # type: ignore[no-any-return]
 
-    def direct(self, floors: Sequence[float]) -> tuple[list[Tensor], float]:
-        """Return directions, with these lower bounds on h, and the sum of gradient times direction."""
-        directions = [torch.empty_like(part.theta) for part in self.parts]
+    def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
         self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in directions]
         self._settings[:, kernels.FLOOR] = floors
-        return directions, float(self._sums(kernels.direct_chunks, 1).sum())
+        return float(self._sums(kernels.direct_chunks, 1).sum())
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
@@ -132,6 +144,7 @@ def _numbers(part: Part) -> tuple[float, ...]:
         group["weight_decay"],
         float(group["lr"]),
         part.floor,
+        part.curvature_weight,
         0.0,  # memory and rate come with the pass that needs them
         0.0,
     )

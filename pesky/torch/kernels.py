@@ -23,6 +23,7 @@ __all__ = [
     "cut",
     "descend_chunks",
     "direct_chunks",
+    "have_same_bits",
     "learn_chunks",
     "observe_chunks",
     "sum_chunks",
@@ -33,7 +34,7 @@ __all__ = [
 THETA, GRADIENT, CURVATURE, MEAN_GRADIENT, MEAN_SQUARE, MEAN_CURVATURE, MEMORIES, SIZE = range(8)
 DIRECTION = 8
 # Columns of `settings`. What comes in is multiplied by the two factors: 1 / scale under AMP.
-GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, MEMORY, RATE = range(7)
+GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, WEIGHT, MEMORY, RATE = range(8)
 
 CHUNK = 16_384  # entries: seven such pieces of float32 fit into the second-level cache
 
@@ -80,6 +81,20 @@ def cut(sizes: Any) -> Any:
             chunks[k, 0], chunks[k, 1], chunks[k, 2] = row, first, min(first + CHUNK, sizes[row])
             k += 1
     return chunks
+
+
+@kernel
+def have_same_bits(pairs: Any) -> bool:
+    """Whether two pieces of memory are alike; rows are both addresses and the length in 4 bytes."""
+    for row in range(pairs.shape[0]):
+        one = carray(_pointer(pairs[row, 0]), pairs[row, 2], np.int32)
+        other = carray(_pointer(pairs[row, 1]), pairs[row, 2], np.int32)
+        difference = np.int32(0)
+        for i in range(one.size):
+            difference |= one[i] ^ other[i]
+        if difference != 0:
+            return False
+    return True
 
 
 @kernel
@@ -180,12 +195,12 @@ def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
         total = decay - decay
         if table[row, CURVATURE] != 0:
             curvatures = _piece(table, CURVATURE, row, first, last, settings)
-            bend = settings[row, CURVATURE_FACTOR]
+            bend, weight = settings[row, CURVATURE_FACTOR], settings[row, WEIGHT]
             for i in range(theta.size):
                 gradient = pull * gradients[i] + decay * theta[i]
                 curvature = abs(bend * curvatures[i]) + decay
                 _, g[i], v[i], h[i], tau[i] = rule.element_update(
-                    gradient, curvature, g[i], v[i], h[i], tau[i]
+                    gradient, curvature, g[i], v[i], h[i], tau[i], None, weight
                 )
                 total += h[i]
         else:
@@ -230,7 +245,9 @@ def _largest_of(values: Any) -> float:
 
 
 @compiled
-def _average(table: Any, settings: Any, row: int, first: int, last: int) -> tuple[Any, Any, Any]:
+def _average(
+    table: Any, settings: Any, row: int, first: int, last: int, weight: Any
+) -> tuple[Any, Any, Any]:
     """Take a chunk into g and h; return its sums of g^2 and gradient^2, and its largest h."""
     theta = _piece(table, THETA, row, first, last, settings)
     gradients = _piece(table, GRADIENT, row, first, last, settings)
@@ -248,7 +265,7 @@ def _average(table: Any, settings: Any, row: int, first: int, last: int) -> tupl
         curvatures = _piece(table, CURVATURE, row, first, last, settings)
         bend = settings[row, CURVATURE_FACTOR]
         for i in range(h.size):
-            h[i] = rule.average(h[i], abs(bend * curvatures[i]) + decay, memory)
+            h[i] = rule.average(h[i], abs(bend * curvatures[i]) + decay, memory, weight)
     return signal, square, _largest_of(h)
 
 
@@ -257,9 +274,9 @@ def average_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     """Take tensors into g and h; write each chunk's sums of g^2 and gradient^2, and its largest h."""
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
-        sums[k, 0], sums[k, 1], sums[k, 2] = _average(
-            table, settings, chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        )
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        weight = settings[row, WEIGHT]
+        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last, weight)
     restore_mode(mode)
 
 
@@ -269,7 +286,7 @@ def observe_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last)
+        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last, None)
         if table[row, MEAN_SQUARE] != 0:
             theta = _piece(table, THETA, row, first, last, settings)
             gradients = _piece(table, GRADIENT, row, first, last, settings)

@@ -21,6 +21,7 @@ class Part:
     state: dict[str, Any]
     gradient_factor: float = 1.0  # 1 / scale under AMP
     curvature_factor: float = 1.0
+    curvature_weight: float = 1.0  # how many steps it stands for, but while initial batches are seen
     rows: Tensor | None = None  # of theta, which gradient and curvature are about; None: all
 
     @property
@@ -78,8 +79,8 @@ class Batch(Protocol):
     def learn(self) -> list[float]:
         """Take a sample into all averages; return each part's sum of h."""
 
-    def direct(self, floors: Sequence[float]) -> tuple[list[Tensor], float]:
-        """Return directions, with these lower bounds on h, and the sum of gradient times direction."""
+    def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from pesky import collective as shared
 from pesky.torch.collective import Collective
-from pesky.torch.parts import statistics_type
+from pesky.torch.fused import are_same
+from pesky.torch.parts import Part, statistics_type
 
 __all__ = ["Places"]
 
@@ -52,35 +53,38 @@ class Places:
         self.go(name)
         self._versions = {one: one._version for one in self._moved()}
 
-    @torch.no_grad()
-    def attempt(self, parameters: list[Tensor], directions: list[Tensor], scale: float) -> None:
-        """Set parameters to where a step would lead."""
-        iterates = self._at("iterate", parameters)
-        if all(one.dtype == iterate.dtype for one, iterate in zip(parameters, iterates, strict=True)):
-            torch._foreach_copy_(parameters, iterates)
-            torch._foreach_add_(parameters, directions, alpha=-scale)
-        else:  # parameters in half precision, whose places are kept in float32
-            torch._foreach_copy_(parameters, torch._foreach_add(iterates, directions, alpha=-scale))
+    def spare(self, part: Part) -> Tensor:
+        """Return where to put a direction: over the previous iterate, to which there is no way back.
+
+        A parameter that is to move for the first time gets its places.
+        """
+        self._collective.numbers[shared.UNDOABLE] = 0.0
+        if "iterate" not in part.state:
+            kind, theta = statistics_type(part.theta), part.theta.detach()
+            part.state.update({name: theta.to(kind, copy=True) for name in _NAMES})
+        found: Tensor = part.state["previous"]
+        return found
 
     @torch.no_grad()
-    def begin(self, parameters: list[Tensor]) -> None:
-        """Give those that move for the first time their places."""
+    def attempt(self, parameters: list[Tensor], scale: float) -> None:
+        """Set parameters to where a step of this scale along their spare places would lead."""
         for one in parameters:
-            if "iterate" not in self._state[one]:
-                kind = statistics_type(one)
-                self._state[one].update({name: one.detach().to(kind, copy=True) for name in _NAMES})
+            state = self._state[one]
+            torch.add(state["iterate"], state["previous"], alpha=-scale, out=one)
 
     @torch.no_grad()
-    def move(self, parameters: list[Tensor], steps: list[Tensor], scales: list[float]) -> None:
-        """Move the iterate by -scale times step, and the average towards it."""
+    def move(self, parameters: list[Tensor], scales: list[float]) -> None:
+        """Move iterates by -scale times what is in their spare places, and averages towards them."""
+        for one, scale in zip(parameters, scales, strict=True):
+            state = self._state[one]
+            before, spare = state["iterate"], state["previous"]
+            state["iterate"] = torch.add(before, spare, alpha=-scale, out=spare)
+            state["previous"] = before
         moved = self._moved()
-        torch._foreach_copy_(self._at("previous", moved), self._at("iterate", moved))
-        iterates = self._at("iterate", parameters)
-        if len(set(scales)) == 1:
-            torch._foreach_add_(iterates, steps, alpha=-scales[0])
-        else:
-            for iterate, step, scale in zip(iterates, steps, scales, strict=True):
-                iterate.add_(step, alpha=-scale)
+        if len(moved) > len(parameters):
+            moving = set(parameters)
+            resting = [one for one in moved if one not in moving]
+            torch._foreach_copy_(self._at("previous", resting), self._at("iterate", resting))
         weight = self._collective.count()
         torch._foreach_lerp_(self._at("average", moved), self._at("iterate", moved), weight)
 
@@ -93,10 +97,12 @@ class Places:
 
     def _is_changed(self, name: str) -> bool:
         """Whether parameters are not what was made visible; without a word if on another device."""
-        return any(
-            (one.is_cpu or one._version != self._versions.get(one))
-            and not torch.equal(one, self._state[one][name].to(one.dtype))
-            for one in self._moved()
+        return not are_same(
+            [
+                (one.detach(), self._state[one][name])
+                for one in self._moved()
+                if one.is_cpu or one._version != self._versions.get(one)
+            ]
         )
 
     @torch.no_grad()

@@ -34,6 +34,10 @@ class Losses:
         self.rounding = max(one.rounding for one in evaluations)
         self.first = self._total([one.loss for one in evaluations])
 
+    def repeat_first(self) -> None:
+        """Make sure that the loss at the present parameters is of the same randomness as later ones."""
+        self.first = self.again()
+
     def again(self, keep_buffers: bool = False) -> float:
         """Evaluate at the present parameters."""
         return self._total([one.again(keep_buffers) for one in self._evaluations])
@@ -70,7 +74,7 @@ def step(
     """Let every batch collect or move; measured is only where it is `due`, once in an interval."""
     collective.numbers[shared.INTERVAL] = float(interval)
     moving, by_rows = sort(batches, start)
-    direction = direction_of(moving)
+    direction = direction_of(moving, places.spare)
     if 0 < direction.slope < inf:
         _move(direction, losses, collective, places, due)
     if by_rows:
@@ -95,27 +99,33 @@ def went_wrong(losses: Losses, collective: Collective, places: Places) -> bool:
 def _move(
     direction: Direction, losses: Losses, collective: Collective, places: Places, due: bool
 ) -> None:
-    parameters = [part.theta for part in direction.parts]
-    places.begin(parameters)
     if due:
         may_move = _measure(direction, losses, collective, places)
     else:
-        may_move = collective.scale > 0
         shared.adapt(collective.numbers)
+        may_move = collective.scale > 0
+        if may_move and shared.is_steep(collective.numbers, direction.slope):
+            may_move = _check(direction, losses, collective, places)
     if may_move:
         length = shared.length(collective.numbers)
         scales = [float(part.group["lr"]) * length for part in direction.parts]
-        places.move(parameters, direction.values, scales)
+        places.move([part.theta for part in direction.parts], scales)
+
+
+def _changes(direction: Direction, losses: Losses, places: Places) -> Callable[[float], float]:
+    """Return the function from the scale of a step to the change of the loss over it."""
+    parameters = [part.theta for part in direction.parts]
+
+    def change_after(scale: float) -> float:
+        places.attempt(parameters, scale)
+        return losses.again() - losses.first
+
+    return change_after
 
 
 def _measure(direction: Direction, losses: Losses, collective: Collective, places: Places) -> bool:
     """Set scale and caution by evaluating the loss again; False: no step along the direction helps."""
-    parameters = [part.theta for part in direction.parts]
-
-    def change_after(scale: float) -> float:
-        places.attempt(parameters, direction.values, scale)
-        return losses.again() - losses.first
-
+    change_after = _changes(direction, losses, places)
     numbers = collective.numbers
     shared.add_slope(numbers, direction.slope)
     if collective.scale == 0:
@@ -146,12 +156,29 @@ def _try_step(
     slope: float, losses: Losses, change_after: Callable[[float], float], collective: Collective
 ) -> bool:
     """Measure the curvature along the step, and shorten it if need be; False: nothing helps."""
-    scale = collective.scale
+    scale, change = _shortened(slope, change_after, collective.scale)
+    error = 4 * losses.rounding * (abs(losses.first + change) + abs(losses.first))
+    return shared.take_measurement(collective.numbers, change, slope, scale, error)
+
+
+def _check(direction: Direction, losses: Losses, collective: Collective, places: Places) -> bool:
+    """Shorten a step out of turn, if it is grossly too long; False: nothing helps."""
+    losses.repeat_first()
+    change_after = _changes(direction, losses, places)
+    scale, change = _shortened(direction.slope, change_after, collective.scale)
+    if scale == collective.scale:
+        return True
+    return shared.take_measurement(collective.numbers, change, direction.slope, scale, error=0.0)
+
+
+def _shortened(
+    slope: float, change_after: Callable[[float], float], scale: float
+) -> tuple[float, float]:
+    """Return a scale at which a step is not grossly too long, if one is found, and the change there."""
     change = change_after(scale)
     attempts = 0
     while shared.is_gross(change, slope, scale) and attempts < shared.ATTEMPTS:
         attempts += 1
         scale = shared.shorter_scale(change, slope, scale)
         change = change_after(scale)
-    error = 4 * losses.rounding * (abs(losses.first + change) + abs(losses.first))
-    return shared.take_measurement(collective.numbers, change, slope, scale, error)
+    return scale, change

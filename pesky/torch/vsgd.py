@@ -31,6 +31,8 @@ __all__ = ["VSGD"]
 
 Dialect: TypeAlias = Literal["paper", "robust"]
 
+_SELDOM = 4  # steps to a measurement of curvature in the robust dialect; see docs/theory.md
+
 _NO_AGAIN = (
     "steps began with losses that can be evaluated again: go on with "
     "optimizer.minimize(closure) or optimizer.backward(loss, again=closure)"
@@ -49,14 +51,16 @@ class VSGD(MeasuringOptimizer):
     Nothing needs setting. `granularity` says what shares a rate: nothing ("element"), a parameter
     tensor ("block") or a parameter group ("global"). `lr` multiplies all rates, for schedulers and
     loops that expect one. `weight_decay` is L2: in the gradient and in the curvature. `curvature` is
-    measured in one of `curvature_every` steps, by bbprop or another source; `curvature_floor` is its
-    lower bound. The first `init_batches` steps collect averages without moving. Then, in the paper's
-    dialect, v and h are overestimated by `slow_start` (where None, by a tenth of the number of
-    parameters); with `even_start` all entries of a tensor begin with its largest v and h, so that
-    those which the initial batches left silent have a slow start, too.
-    `dialect` "robust" sets the length of the step, too, by evaluating each loss again at its end, and
-    shows the average of the parameters where that is better; see docs/theory.md. Best is `minimize`;
-    `backward(loss, again=closure)` leaves out the average, and without either gradients set the length.
+    measured in one of `curvature_every` steps (None: of 4, in the paper's dialect in all), by bbprop or
+    another source; `curvature_floor` is its lower bound. The first `init_batches` steps collect
+    averages without moving. Then, in the paper's dialect, v and h are overestimated by `slow_start`
+    (where None, by a tenth of the number of parameters); with `even_start` all entries of a tensor
+    begin with its largest v and h, so that those which the initial batches left silent have a slow
+    start, too.
+    `dialect` "robust" sets the length of the step, too, by evaluating losses again at its end (twice as
+    often as it measures curvature), and shows the average of the parameters where that is better; see
+    docs/theory.md. Best is `minimize`; `backward(loss, again=closure)` leaves out the average, and
+    without either gradients set the length.
     `process_group` is where data-parallel gradients are averaged: None for all processes there
     are, False for none.
 
@@ -82,7 +86,7 @@ class VSGD(MeasuringOptimizer):
         weight_decay: float = 0.0,
         curvature_floor: float | None = None,
         curvature: Choice = "bbprop",
-        curvature_every: int = 1,
+        curvature_every: int | None = None,
         init_batches: int = 10,
         slow_start: float | None = None,
         even_start: bool = True,
@@ -91,7 +95,9 @@ class VSGD(MeasuringOptimizer):
         """Check the settings; nothing is measured yet."""
         check_choice("dialect", dialect, get_args(Dialect))
         self.dialect = dialect
-        self.curvature_every = check_count("curvature_every", curvature_every)
+        if curvature_every is not None:
+            curvature_every = check_count("curvature_every", curvature_every)
+        self.curvature_every = curvature_every
         self.init_batches = check_count("init_batches", init_batches)
         if slow_start is not None:
             slow_start = check_number("slow_start", slow_start, least=1)
@@ -107,6 +113,7 @@ class VSGD(MeasuringOptimizer):
             "collecting": True,  # whether something has initial batches to see
             "skipped": {},  # by reason
             "sources": {},  # of curvature, by name
+            "by_rows": False,  # whether there are sparse gradients
             "form": "paper" if dialect == "paper" else None,  # or measuring, following; None: open
         }
         self.collective = Collective()
@@ -165,7 +172,7 @@ class VSGD(MeasuringOptimizer):
             raise InputError(_NO_AGAIN)
         super().backward(loss, again=again, scaler=scaler)
         if robust_now and again is not None:
-            self._pending.evaluations.append(given_again(again, loss, self._is_due()))
+            self._pending.evaluations.append(given_again(again, loss, self._is_loss_due()))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -187,7 +194,23 @@ class VSGD(MeasuringOptimizer):
 
     def _is_due(self) -> bool:
         """Whether this step needs curvature."""
-        return bool(self.counters["collecting"] or self.counters["moves"] % self.curvature_every == 0)
+        return self._is_turn(self._curvature_every())
+
+    def _is_loss_due(self) -> bool:
+        """Whether this step evaluates its loss again."""
+        return self._is_turn(self._loss_every())
+
+    def _is_turn(self, every: int) -> bool:
+        return bool(self.counters["collecting"] or self.counters["moves"] % every == 0)
+
+    def _curvature_every(self) -> int:
+        if self.curvature_every is not None:
+            return self.curvature_every
+        # Rows that are seldom touched would wait long for one that they have a part in.
+        return 1 if self.dialect == "paper" or self.counters["by_rows"] else _SELDOM
+
+    def _loss_every(self) -> int:
+        return (self._curvature_every() + 1) // 2
 
     def _mode(self) -> Mode:
         # A scale that is followed, not measured, would take long to make up for a larger curvature.
@@ -229,6 +252,8 @@ class VSGD(MeasuringOptimizer):
             return
         for part in parts:
             part.gradient_factor, part.curvature_factor = factors
+            if self.dialect == "robust":
+                part.curvature_weight = float(self._curvature_every())
         loss = pending.loss * factors[1]
         if among is not None and due:
             loss = average_curvature(parts, loss, among)
@@ -236,7 +261,7 @@ class VSGD(MeasuringOptimizer):
             polyak_curvature(parts, paper.batches_of(parts, self.init_batches), loss)
         if due and not pending.unmeasured:
             self._say_if_unreached(parts)
-        self._advance(parts, losses, due)
+        self._advance(parts, losses)
         if losses is not None and not self._inside:
             self._places.stay()
 
@@ -258,14 +283,16 @@ class VSGD(MeasuringOptimizer):
         self._skip(reason)
 
     def _parts(self) -> list[Part]:
-        return [
+        parts = [
             part_of(one, self._pending.values.get(one), group, self.state[one])
             for group in self.param_groups
             for one in group["params"]
             if one.grad is not None and one.numel() > 0
         ]
+        self.counters["by_rows"] |= any(part.rows is not None for part in parts)
+        return parts
 
-    def _advance(self, parts: list[Part], losses: robust.Losses | None, due: bool) -> None:
+    def _advance(self, parts: list[Part], losses: robust.Losses | None) -> None:
         start = Start(self.init_batches, self.slow_start_factor(), self.even_start)
         # What has initial batches to see waits for one with curvature.
         new = [part for part in parts if paper.is_collecting(part.state, self.init_batches)]
@@ -280,7 +307,7 @@ class VSGD(MeasuringOptimizer):
         elif losses is None:
             following.step(batches, start, self.collective)
         else:
-            places, interval = self._places, self.curvature_every
+            places, interval, due = self._places, self._loss_every(), self._is_loss_due()
             robust.step(batches, start, losses, self.collective, places, interval, due)
         self.counters["steps"] += 1
         self.counters["moves"] += not new
@@ -346,7 +373,7 @@ class VSGD(MeasuringOptimizer):
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
         if "counters" in state_dict:
-            self.counters = deepcopy(state_dict["counters"])
+            self.counters |= deepcopy(state_dict["counters"])
         if "collective" in state_dict:
             self.collective = Collective.from_dict(state_dict["collective"])
         self._prepare()

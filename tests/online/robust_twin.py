@@ -83,12 +83,14 @@ class TwinRobust(Twin):
     def learn(self, gradient, x, target):
         fresh = self.t % self.every == 0
         self.t += 1
-        curvature = self.model.curvature(x, target) if fresh else self.h
+        curvature = self.model.curvature(x, target) if fresh else None
         for n, grad in enumerate(gradient):
             w = 1 / self.tau[n]
             self.g[n] = (1 - w) * self.g[n] + w * grad
             self.v[n] = (1 - w) * self.v[n] + w * grad**2
-            self.h[n] = (1 - w) * self.h[n] + w * curvature[n]
+            if curvature is not None:
+                w = np.minimum(self.every, self.tau[n]) / self.tau[n]  # it stands for those without
+                self.h[n] = (1 - w) * self.h[n] + w * curvature[n]
             self.tau[n] = memory_after(self.tau[n], ratio_of(self.g[n] ** 2, self.v[n]))
 
     def move(self, p, slope, x, target):

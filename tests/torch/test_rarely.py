@@ -9,6 +9,7 @@ from pesky.torch import VSGD
 from tests.torch.test_robust import classes, mlp, robust, train, values
 
 EVERY = 5
+LOSS_EVERY = 3  # losses are evaluated again twice as often as curvature is measured
 INITIAL = 10
 
 
@@ -35,11 +36,13 @@ def test_a_loss_is_evaluated_again_only_where_it_is_measured():
     def step(x, y, counting):
         optimizer.minimize(lambda: (counting(), F.cross_entropy(model(x), y))[1])
 
-    calls = counted_calls(INITIAL + 12 * EVERY, step)
-    measuring = calls[::EVERY]
+    calls = counted_calls(INITIAL + 20 * LOSS_EVERY, step)
+    measuring = calls[::LOSS_EVERY]
     assert all(count >= 2 for count in measuring)
-    assert all(count == 3 for count in measuring[int(collective.MEMORY) // EVERY :])  # and the average
-    assert all(count == 1 for place, count in enumerate(calls) if place % EVERY)
+    late = int(collective.MEMORY) // LOSS_EVERY + 1
+    assert all(count == 3 for count in measuring[late:])  # and the average
+    assert all(count == 1 for place, count in enumerate(calls) if place % LOSS_EVERY)
+    assert optimizer.counters["sources"] == {"bbprop": INITIAL + 20 * LOSS_EVERY // EVERY}
 
 
 def test_a_loss_given_again_is_called_only_where_it_is_measured():
@@ -53,9 +56,9 @@ def test_a_loss_given_again_is_called_only_where_it_is_measured():
         optimizer.backward(F.cross_entropy(model(x), y), again=again)
         optimizer.step()
 
-    calls = counted_calls(INITIAL + 8 * EVERY, step)
-    assert all(count >= 2 for count in calls[::EVERY])
-    assert not any(count for place, count in enumerate(calls) if place % EVERY)
+    calls = counted_calls(INITIAL + 12 * LOSS_EVERY, step)
+    assert all(count >= 2 for count in calls[::LOSS_EVERY])
+    assert not any(count for place, count in enumerate(calls) if place % LOSS_EVERY)
 
 
 @pytest.mark.parametrize("every", [2, 3, 10, 50])
@@ -67,12 +70,12 @@ def test_it_still_learns(every):
     assert F.cross_entropy(model(x), y) < 0.3
 
 
-def test_every_step_is_the_same_as_not_saying_so():
+def test_every_fourth_step_is_the_same_as_not_saying_so():
     torch.manual_seed(0)
     one = mlp()
     other = mlp()
     other.load_state_dict(one.state_dict())
-    train(robust(one, curvature_every=1), one, classes(60))
+    train(robust(one, curvature_every=4), one, classes(60))
     train(VSGD(other.parameters()), other, classes(60))
     assert torch.equal(values(one), values(other))
 
@@ -84,6 +87,59 @@ def test_averages_look_back_as_many_steps_but_not_too_few_measurements():
     assert collective.measurements(numbers, 40.0) == 10
     numbers[collective.INTERVAL] = 100.0
     assert collective.measurements(numbers, 40.0) == collective.FEWEST
+
+
+def test_a_measured_curvature_stands_for_the_steps_without_one():
+    """Where curvatures are constant, their average is the same however seldom they are measured."""
+    ends = []
+    for every in (1, 4):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        optimizer = robust(model, curvature_every=every)
+        for bend in [1.0] * 20 + [2.0] * 41:
+            x = torch.eye(3).repeat(8, 1)
+            noise = torch.randn(24, 1)
+
+            def loss(model=model, x=x, noise=noise, bend=bend):
+                return bend * F.mse_loss(model(x), noise)
+
+            optimizer.minimize(loss)
+        state = optimizer.state[model.bias]
+        ends.append((state["mean_curvature"].item(), state["memory"].item()))
+    (often, _), (seldom, memory) = ends
+    assert memory > 8
+    assert 2.0 < seldom < 4.0
+    assert abs(seldom - often) < 0.3
+
+
+def test_a_steep_batch_is_measured_out_of_turn():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    train(optimizer, model, classes(INITIAL + 41))
+    assert not optimizer._is_loss_due()
+    (x, y), calls = next(classes(1)), []
+    numbers = list(optimizer.collective.numbers)
+    optimizer.minimize(lambda: (calls.append(1), 20 * F.cross_entropy(model(x), y))[1])
+    assert len(calls) > 2
+    assert optimizer.collective.numbers[collective.SLOPE] == numbers[collective.SLOPE]
+    assert optimizer.counters["skipped"] == {}
+
+
+def test_a_steep_step_into_a_wall_is_shortened_out_of_turn():
+    """The loss is a valley with a wall that only one batch, of a far larger gradient, runs into."""
+    theta = torch.nn.Parameter(torch.tensor([5.0]))
+    optimizer = VSGD([theta])
+    torch.manual_seed(0)
+    for _ in range(INITIAL + 21):
+        noise = torch.randn(1)
+        optimizer.minimize(lambda noise=noise: (theta - noise).square().sum())
+    assert not optimizer._is_loss_due()
+    before = theta.detach().clone()
+    wall = before.item() - 1e-3
+    optimizer.minimize(lambda: 100 * theta.sum() + 1e6 * F.relu(wall - theta).square().sum())
+    assert optimizer.collective.shortened == 1
+    assert theta.item() > wall - 0.1
 
 
 def test_a_poisoned_batch_between_two_measurements_does_no_harm():

@@ -57,7 +57,7 @@ class _Minimizing:
         self._optimizer = VSGD(
             model.parameters(),
             dialect=settings["dialect"],  # type: ignore[arg-type]
-            curvature_every=int(settings.get("curvature_every", "1")),
+            curvature_every=int(every) if (every := settings.get("curvature_every")) else None,
         )
 
     def step(self, closure: Closure) -> float:

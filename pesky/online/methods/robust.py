@@ -152,8 +152,8 @@ def _accept(state: Any, shape: Any, theta: Any, samples: Any, index: int, loss: 
 # --- What is seen from outside ------------------------------------------------------------------------
 
 
-def begin(beginning: Beginning, floor: np.float32 | None) -> RobustState:
-    """Return averages that are yet to see the initial samples."""
+def begin(beginning: Beginning, floor: np.float32 | None, every: int) -> RobustState:
+    """Return averages that are yet to see the initial samples; one in `every` will have curvature."""
     g, v, h, tau, direction, iterate, previous, average = (
         np.zeros(beginning.parameters, np.float32) for _ in range(8)
     )
@@ -161,7 +161,8 @@ def begin(beginning: Beginning, floor: np.float32 | None) -> RobustState:
     trusted, sums = np.zeros(sizes.size, np.float32), np.zeros(3)
     places = (iterate, previous, average)
     numbers = np.array(collective.START)
-    return RobustState(g, v, h, tau, direction, *places, trusted, sizes, sums, numbers, floor)
+    weight = None if every == 1 else np.float32(every)
+    return RobustState(g, v, h, tau, direction, *places, trusted, sizes, sums, numbers, floor, weight)
 
 
 def enter(state: RobustState, theta: Floats) -> None:

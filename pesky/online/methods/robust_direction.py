@@ -31,6 +31,7 @@ class RobustState(NamedTuple):
     sums: NDArray[np.float64]  # of this step, over all blocks
     numbers: NDArray[np.float64]  # see `pesky.collective`
     floor: np.float32 | None
+    curvature_weight: np.float32 | None  # how many samples one with curvature stands for; None: itself
 
 
 @compiled
@@ -46,6 +47,7 @@ def _learn_row(
     bend: Any,
     l2: Any,
     fresh: bool,
+    weight: Any,
 ) -> Any:
     """Take a row of the gradient into the averages; return the sum of h."""
     total = np.float32(0)
@@ -58,6 +60,8 @@ def _learn_row(
                 v[i],
                 h[i],
                 tau[i],
+                None,
+                weight,
             )
             total += h[i]
     else:
@@ -122,6 +126,7 @@ def _collect(state: Any, block: Any) -> None:
             block.row_curvature[j],
             block.l2,
             block.fresh,
+            state.curvature_weight,
         )
     # An entry's curvature below its block's mean is not believed.
     trusted = rule.at_least(np.float32(total / block.theta.size), state.floor)

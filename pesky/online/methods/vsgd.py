@@ -258,7 +258,7 @@ class VSGD(Method):
         """Return averages that are yet to see the initial samples."""
         floor = None if self.curvature_floor is None else np.float32(self.curvature_floor)
         if self.dialect == "robust":
-            return robust.begin(beginning, floor)
+            return robust.begin(beginning, floor, self.curvature_every)
         g, v, h = (np.zeros(beginning.parameters, np.float32) for _ in range(3))
         if self.granularity == "element":
             return ElementState(g, v, h, np.full_like(g, rule.START_MEMORY), floor)
