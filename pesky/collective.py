@@ -25,6 +25,7 @@ __all__ = [
     "follow",
     "followed_scale",
     "gross_rise",
+    "interval",
     "is_average_due",
     "is_gross",
     "is_steep",
@@ -79,6 +80,11 @@ ATTEMPTS = 8  # to shorten a step
 def memory(numbers: Numbers) -> float:
     """Return that of the expectations, in steps."""
     return MEMORY + MEMORY_SHARE * numbers[MOVES]  # type: ignore[no-any-return]
+
+
+def interval(moves: int, most: int) -> int:
+    """Return how many steps there are to a measurement: few at first, where everything changes."""
+    return max(1, min(most, int(MEMORY_SHARE * moves)))
 
 
 def measurements(numbers: Numbers, steps: float) -> float:

@@ -15,7 +15,7 @@ from pesky.torch import VSGD, bbprop
 __all__ = ["bench_models"]
 
 _RARELY = 10  # steps to a measurement of curvature, in the cheaper setting
-_SETTLED = 25  # robust steps after which iterate and average are compared
+_SETTLED = 225  # robust steps after which measurements are as seldom as they may be
 _BACKPACK = ("LeNet", "MLP")  # it wants sequences of layers that it knows
 
 

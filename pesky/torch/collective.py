@@ -71,15 +71,19 @@ class Collective:
         """Whether this step compares iterate and average."""
         return shared.is_average_due(self.numbers)
 
-    def choose_visible(self) -> bool:
-        """Decide whether to show the average.
+    @property
+    def prefers_average(self) -> bool:
+        """Whether the average is to be shown.
 
         Statistics in buffers fit one place only, so with them there is no way back: the change comes
         while the average is so short that it hardly differs from the iterate.
         """
-        is_better = self.lead.value > 0 or (self.has_statistics and self.lead.memory > 0)
-        self.numbers[shared.SHOWS_AVERAGE] = float(is_better)
-        return is_better
+        return self.lead.value > 0 or (self.has_statistics and self.lead.memory > 0)
+
+    def choose_visible(self) -> bool:
+        """Decide whether to show the average."""
+        self.numbers[shared.SHOWS_AVERAGE] = float(self.prefers_average)
+        return self.shows_average
 
     def count(self) -> float:
         """Note a move; return the weight of the new iterate in the average."""

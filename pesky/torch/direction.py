@@ -55,11 +55,13 @@ def direction_of(batches: Sequence[Batch], buffer_of: Callable[[Part], Tensor]) 
     values: list[Tensor] = []
     slope = 0.0
     for batch in elements:
-        totals = zip(batch.parts, batch.learn(), strict=True)
-        # An entry's curvature below its tensor's mean is not believed.
-        floors = [max(part.floor, total / part.theta.numel()) for part, total in totals]
         buffers = [buffer_of(part) for part in batch.parts]
-        slope += batch.direct(floors, buffers)
+        if all(part.curvature is None and "trusted" in part.state for part in batch.parts):
+            slope += batch.learn_and_direct(_floors(batch), buffers)
+        else:
+            for part, total in zip(batch.parts, batch.learn(), strict=True):
+                part.state["trusted"] = total / part.theta.numel()
+            slope += batch.direct(_floors(batch), buffers)
         parts += batch.parts
         values += buffers
     for batch, rates in zip(sharing, paper.shared_rates(sharing), strict=True):
@@ -69,3 +71,8 @@ def direction_of(batches: Sequence[Batch], buffer_of: Callable[[Part], Tensor]) 
             values.append(torch.mul(gradient, rate, out=buffer_of(part)))
             slope += rate * float((gradient * gradient).sum())
     return Direction(parts, values, slope)
+
+
+def _floors(batch: Batch) -> list[float]:
+    """Return lower bounds: an entry's curvature below its tensor's mean is not believed."""
+    return [max(part.floor, part.state["trusted"]) for part in batch.parts]

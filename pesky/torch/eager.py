@@ -64,6 +64,11 @@ class EagerBatch:
             slopes.append((direction * gradient).sum())
         return float(torch.stack(slopes).double().sum())
 
+    def learn_and_direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Do both, where no part has a new curvature."""
+        self.learn()
+        return self.direct(floors, directions)
+
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
         return self._average(memories, [part.curvature_weight for part in self.parts])

@@ -1,7 +1,7 @@
 """The passes over dense CPU tensors, through compiled kernels."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from pesky.torch import kernels
 from pesky.torch.parts import Part, Sums
 from pesky.torch.threads import in_threads
 
-__all__ = ["FusedBatch", "are_same", "is_fusible"]
+__all__ = ["FusedBatch", "Move", "are_same", "is_fusible", "move"]
 
 _TYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -43,6 +43,42 @@ def are_same(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
     return not at_once or bool(kernels.have_same_bits(np.array(at_once, np.int64)))
 
 
+class Move(NamedTuple):
+    """A parameter, its places, and how far its iterate goes along what is in the spare one."""
+
+    theta: Tensor
+    iterate: Tensor
+    spare: Tensor
+    average: Tensor
+    scale: float
+
+    @property
+    def is_fusible(self) -> bool:
+        """Whether a kernel can work on the memory of these tensors as it is."""
+        theta, places = self.theta, self[1:4]
+        alike = all(one.dtype == theta.dtype and one.is_contiguous() for one in (theta, *places))
+        return alike and theta.is_cpu and theta.dtype in _TYPES
+
+
+def move(moves: Sequence[Move], weight: float, shows_average: bool) -> None:
+    """Let spare places become iterates, take them into averages, and set parameters to one of both.
+
+    All are fusible and of one type.
+    """
+    kind = _TYPES[moves[0].theta.dtype]
+    rows = [(*(one.data_ptr() for one in each[:4]), 0, 0, 0, each.theta.numel()) for each in moves]
+    table = np.array(rows, np.int64)
+    scales, weight_now = np.array([each.scale for each in moves], kind), kind(weight)
+    chunks = kernels.cut(table[:, kernels.SIZE])
+    in_threads(
+        lambda first, last: kernels.move_chunks(
+            table, scales, weight_now, shows_average, chunks[first:last]
+        ),
+        len(chunks),
+    )
+    torch.autograd.graph.increment_version([each.theta for each in moves])
+
+
 class FusedBatch:
     """Fusible parts of one type, laid out for kernels. See `pesky.torch.parts.Batch`."""
 
@@ -69,7 +105,7 @@ class FusedBatch:
 
     def update(self) -> None:
         """Take a sample into the averages and step, each entry with a rate of its own."""
-        self._run(kernels.update_chunks)
+        self._move(kernels.update_chunks)
 
     def learn(self) -> list[float]:
         """Take a sample into all averages; return each part's sum of h."""
@@ -78,9 +114,16 @@ class FusedBatch:
 
     def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
         """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
+        return self._direct(kernels.direct_chunks, floors, directions)
+
+    def learn_and_direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Do both, where no part has a new curvature."""
+        return self._direct(kernels.learn_and_direct_chunks, floors, directions)
+
+    def _direct(self, kernel: Any, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
         self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in directions]
         self._settings[:, kernels.FLOOR] = floors
-        return float(self._sums(kernels.direct_chunks, 1).sum())
+        return float(self._sums(kernel, 1).sum())
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
@@ -90,11 +133,13 @@ class FusedBatch:
     def descend(self, rates: Sequence[float]) -> None:
         """Step with one rate a part."""
         self._settings[:, kernels.RATE] = rates
-        self._run(kernels.descend_chunks)
+        self._move(kernels.descend_chunks)
 
-    def _run(self, kernel: Any) -> None:
+    def _move(self, kernel: Any) -> None:
         table, settings, chunks = self._table, self._settings, self._chunks
         in_threads(lambda first, last: kernel(table, settings, chunks[first:last]), len(chunks))
+        # So that autograd notices where somebody goes on with a graph of the parameters before.
+        torch.autograd.graph.increment_version([part.theta for part in self.parts])
 
     def _sums(self, kernel: Any, columns: int) -> NDArray[np.float64]:
         """Run a kernel that writes a row of sums for each chunk."""

@@ -24,7 +24,9 @@ __all__ = [
     "descend_chunks",
     "direct_chunks",
     "have_same_bits",
+    "learn_and_direct_chunks",
     "learn_chunks",
+    "move_chunks",
     "observe_chunks",
     "sum_chunks",
     "update_chunks",
@@ -35,6 +37,9 @@ THETA, GRADIENT, CURVATURE, MEAN_GRADIENT, MEAN_SQUARE, MEAN_CURVATURE, MEMORIES
 DIRECTION = 8
 # Columns of `settings`. What comes in is multiplied by the two factors: 1 / scale under AMP.
 GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, WEIGHT, MEMORY, RATE = range(8)
+
+# Columns of the table of moves, whose theta and size are where they are in the other one.
+ITERATE, SPARE, AVERAGE = range(1, 4)
 
 CHUNK = 16_384  # entries: seven such pieces of float32 fit into the second-level cache
 
@@ -95,6 +100,24 @@ def have_same_bits(pairs: Any) -> bool:
         if difference != 0:
             return False
     return True
+
+
+@kernel
+def move_chunks(table: Any, scales: Any, weight: Any, shows_average: bool, chunks: Any) -> None:
+    """Write iterate - scale spare over the spare place, take it into the average, show one of both."""
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        theta = _piece(table, THETA, row, first, last, scales)
+        iterate = _piece(table, ITERATE, row, first, last, scales)
+        spare = _piece(table, SPARE, row, first, last, scales)
+        average = _piece(table, AVERAGE, row, first, last, scales)
+        scale = scales[row]
+        for i in range(theta.size):
+            moved = iterate[i] - scale * spare[i]
+            mean = average[i] + weight * (moved - average[i])
+            spare[i] = moved
+            average[i] = mean
+            theta[i] = mean if shows_average else moved
 
 
 @kernel
@@ -227,6 +250,28 @@ def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
             gradient = pull * gradients[i] + decay * theta[i]
             ratio = rule.noise_ratio(g[i] * g[i], v[i])
             direction[i] = rule.learning_rate(ratio, rule.at_least(h[i], floor)) * gradient
+            slope += gradient * direction[i]
+        sums[k, 0] = slope
+    restore_mode(mode)
+
+
+@kernel
+def learn_and_direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
+    """Do as `learn_chunks` and `direct_chunks`, in one pass, where no tensor has a new curvature."""
+    mode = flush_subnormals()
+    for k in range(chunks.shape[0]):
+        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
+        theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
+        tau = _piece(table, MEMORIES, row, first, last, settings)
+        direction = _piece(table, DIRECTION, row, first, last, settings)
+        pull, decay, floor = settings[row, GRADIENT_FACTOR], settings[row, DECAY], settings[row, FLOOR]
+        slope = decay - decay
+        for i in range(theta.size):
+            gradient = pull * gradients[i] + decay * theta[i]
+            rate, g[i], v[i], _, tau[i] = rule.element_update(
+                gradient, h[i], g[i], v[i], h[i], tau[i], floor
+            )
+            direction[i] = rate * gradient
             slope += gradient * direction[i]
         sums[k, 0] = slope
     restore_mode(mode)

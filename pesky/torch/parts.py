@@ -82,6 +82,9 @@ class Batch(Protocol):
     def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
         """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
 
+    def learn_and_direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Do both, where no part has a new curvature."""
+
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pesky import collective as shared
 from pesky.torch.collective import Collective
-from pesky.torch.fused import are_same
+from pesky.torch.fused import Move, are_same, move
 from pesky.torch.parts import Part, statistics_type
 
 __all__ = ["Places"]
@@ -23,6 +23,7 @@ class Places:
         self._state = state
         self._collective = collective
         self._versions: dict[Tensor, int] = {}
+        self._shown: dict[Tensor, str] = {}  # where parameters are already, after a move
 
     def _moved(self) -> list[Tensor]:
         return [one for one, state in self._state.items() if "iterate" in state]
@@ -33,8 +34,10 @@ class Places:
     @torch.no_grad()
     def go(self, name: str) -> None:
         """Set the parameters to one of the places."""
-        if moved := self._moved():
-            torch._foreach_copy_(moved, self._at(name, moved))
+        elsewhere = [one for one in self._moved() if self._shown.get(one) != name]
+        self._shown.clear()
+        if elsewhere:
+            torch._foreach_copy_(elsewhere, self._at(name, elsewhere))
 
     def enter(self, visible_is_iterate: bool = False) -> None:
         """Make the parameters the iterate, unless they were changed from outside: then they are it."""
@@ -75,18 +78,26 @@ class Places:
     @torch.no_grad()
     def move(self, parameters: list[Tensor], scales: list[float]) -> None:
         """Move iterates by -scale times what is in their spare places, and averages towards them."""
+        weight, shows_average = self._collective.count(), self._collective.prefers_average
+        at_once: dict[torch.dtype, list[Move]] = {}
+        moving, others = set(parameters), set(self._moved())
         for one, scale in zip(parameters, scales, strict=True):
             state = self._state[one]
-            before, spare = state["iterate"], state["previous"]
-            state["iterate"] = torch.add(before, spare, alpha=-scale, out=spare)
-            state["previous"] = before
-        moved = self._moved()
-        if len(moved) > len(parameters):
-            moving = set(parameters)
-            resting = [one for one in moved if one not in moving]
-            torch._foreach_copy_(self._at("previous", resting), self._at("iterate", resting))
-        weight = self._collective.count()
-        torch._foreach_lerp_(self._at("average", moved), self._at("iterate", moved), weight)
+            each = Move(one, state["iterate"], state["previous"], state["average"], scale)
+            if each.is_fusible:
+                at_once.setdefault(one.dtype, []).append(each)
+                others.remove(one)
+            else:
+                torch.add(each.iterate, each.spare, alpha=-scale, out=each.spare)
+            state["iterate"], state["previous"] = each.spare, each.iterate
+        for alike in at_once.values():
+            move(alike, weight, shows_average)
+            self._shown |= {each.theta: "average" if shows_average else "iterate" for each in alike}
+        for one in others:
+            state = self._state[one]
+            state["average"].lerp_(state["iterate"], weight)
+            if one not in moving:  # it had no gradient
+                state["previous"].copy_(state["iterate"])
 
     @torch.no_grad()
     def undo(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
+from pesky import collective as shared
 from pesky import rule
 from pesky.errors import InputError, check_count, check_number
 from pesky.torch import following, paper, robust
@@ -204,10 +205,11 @@ class VSGD(MeasuringOptimizer):
         return bool(self.counters["collecting"] or self.counters["moves"] % every == 0)
 
     def _curvature_every(self) -> int:
-        if self.curvature_every is not None:
-            return self.curvature_every
-        # Rows that are seldom touched would wait long for one that they have a part in.
-        return 1 if self.dialect == "paper" or self.counters["by_rows"] else _SELDOM
+        if self.dialect == "paper":
+            return self.curvature_every or 1
+        # Rows that are seldom touched would wait long for a curvature that they have a part in.
+        most = self.curvature_every or (1 if self.counters["by_rows"] else _SELDOM)
+        return shared.interval(self.counters["moves"], most)
 
     def _loss_every(self) -> int:
         return (self._curvature_every() + 1) // 2

@@ -27,7 +27,7 @@ def test_names_numbers_and_words():
     explanation = optimizer.explain()
     assert [row.name for row in explanation.parameters] == [name for name, _ in net.named_parameters()]
     assert explanation.steps == 43
-    assert explanation.curvature_sources == {"bbprop": 10 + 9}  # one in four after the initial batches
+    assert explanation.curvature_sources == {"bbprop": 43}
     for row in explanation.parameters:
         for low, middle, high in (row.rate, row.memory, row.signal, row.curvature):
             assert 0 <= low <= middle <= high
@@ -35,7 +35,7 @@ def test_names_numbers_and_words():
         assert row.memory[0] >= 2
     text = str(explanation)
     assert "0.weight" in text
-    assert "bbprop (19)" in text
+    assert "bbprop (43)" in text
     assert json.loads(json.dumps(explanation.as_dict()))["parameters"][0]["name"] == "0.weight"
 
 

@@ -11,6 +11,7 @@ from tests.torch.test_robust import classes, mlp, robust, train, values
 EVERY = 5
 LOSS_EVERY = 3  # losses are evaluated again twice as often as curvature is measured
 INITIAL = 10
+EARLY = 120  # moves, a multiple of both, after which measurements are as seldom as they may be
 
 
 def counted_calls(steps, step):
@@ -25,7 +26,7 @@ def counted_calls(steps, step):
 
         step(*batch, counting)
         calls.append(count)
-    return calls[INITIAL:]
+    return calls[INITIAL + EARLY :]
 
 
 def test_a_loss_is_evaluated_again_only_where_it_is_measured():
@@ -36,13 +37,9 @@ def test_a_loss_is_evaluated_again_only_where_it_is_measured():
     def step(x, y, counting):
         optimizer.minimize(lambda: (counting(), F.cross_entropy(model(x), y))[1])
 
-    calls = counted_calls(INITIAL + 20 * LOSS_EVERY, step)
-    measuring = calls[::LOSS_EVERY]
-    assert all(count >= 2 for count in measuring)
-    late = int(collective.MEMORY) // LOSS_EVERY + 1
-    assert all(count == 3 for count in measuring[late:])  # and the average
+    calls = counted_calls(INITIAL + EARLY + 20 * LOSS_EVERY, step)
+    assert all(count == 3 for count in calls[::LOSS_EVERY])  # at the end of the step, at the average
     assert all(count == 1 for place, count in enumerate(calls) if place % LOSS_EVERY)
-    assert optimizer.counters["sources"] == {"bbprop": INITIAL + 20 * LOSS_EVERY // EVERY}
 
 
 def test_a_loss_given_again_is_called_only_where_it_is_measured():
@@ -56,7 +53,7 @@ def test_a_loss_given_again_is_called_only_where_it_is_measured():
         optimizer.backward(F.cross_entropy(model(x), y), again=again)
         optimizer.step()
 
-    calls = counted_calls(INITIAL + 12 * LOSS_EVERY, step)
+    calls = counted_calls(INITIAL + EARLY + 12 * LOSS_EVERY, step)
     assert all(count >= 2 for count in calls[::LOSS_EVERY])
     assert not any(count for place, count in enumerate(calls) if place % LOSS_EVERY)
 
@@ -75,9 +72,26 @@ def test_every_fourth_step_is_the_same_as_not_saying_so():
     one = mlp()
     other = mlp()
     other.load_state_dict(one.state_dict())
-    train(robust(one, curvature_every=4), one, classes(60))
-    train(VSGD(other.parameters()), other, classes(60))
+    train(robust(one, curvature_every=4), one, classes(120))
+    train(VSGD(other.parameters()), other, classes(120))
     assert torch.equal(values(one), values(other))
+
+
+def test_at_first_every_step_is_measured():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model, curvature_every=EVERY)
+    measured = []
+    for batch in classes(INITIAL + EARLY + 2 * EVERY):
+        before = optimizer.counters["sources"].get("bbprop", 0)
+        train(optimizer, model, [batch])
+        measured.append(optimizer.counters["sources"]["bbprop"] > before)
+    after = measured[INITIAL:]
+    assert all(measured[:INITIAL])
+    assert all(after[: 2 * int(collective.MEMORY)])
+    assert [place % EVERY == 0 for place in range(100, len(after))] == after[100:]
+    counts = [sum(after[start : start + 20]) for start in range(0, EARLY, 20)]
+    assert counts == sorted(counts, reverse=True)
 
 
 def test_averages_look_back_as_many_steps_but_not_too_few_measurements():
@@ -96,7 +110,7 @@ def test_a_measured_curvature_stands_for_the_steps_without_one():
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 1)
         optimizer = robust(model, curvature_every=every)
-        for bend in [1.0] * 20 + [2.0] * 41:
+        for bend in [1.0] * 120 + [2.0] * 121:
             x = torch.eye(3).repeat(8, 1)
             noise = torch.randn(24, 1)
 
@@ -107,7 +121,7 @@ def test_a_measured_curvature_stands_for_the_steps_without_one():
         state = optimizer.state[model.bias]
         ends.append((state["mean_curvature"].item(), state["memory"].item()))
     (often, _), (seldom, memory) = ends
-    assert memory > 8
+    assert memory > 16
     assert 2.0 < seldom < 4.0
     assert abs(seldom - often) < 0.3
 
@@ -116,7 +130,7 @@ def test_a_steep_batch_is_measured_out_of_turn():
     torch.manual_seed(0)
     model = mlp()
     optimizer = robust(model)
-    train(optimizer, model, classes(INITIAL + 41))
+    train(optimizer, model, classes(INITIAL + EARLY + 1))
     assert not optimizer._is_loss_due()
     (x, y), calls = next(classes(1)), []
     numbers = list(optimizer.collective.numbers)
@@ -131,7 +145,7 @@ def test_a_steep_step_into_a_wall_is_shortened_out_of_turn():
     theta = torch.nn.Parameter(torch.tensor([5.0]))
     optimizer = VSGD([theta])
     torch.manual_seed(0)
-    for _ in range(INITIAL + 21):
+    for _ in range(INITIAL + EARLY + 1):
         noise = torch.randn(1)
         optimizer.minimize(lambda noise=noise: (theta - noise).square().sum())
     assert not optimizer._is_loss_due()
@@ -146,8 +160,8 @@ def test_a_poisoned_batch_between_two_measurements_does_no_harm():
     torch.manual_seed(0)
     model = mlp()
     optimizer = robust(model, curvature_every=EVERY)
-    batches = list(classes(60))
-    batches[INITIAL + 2 * EVERY + 2][0][:] = torch.nan
+    batches = list(classes(INITIAL + EARLY + 20))
+    batches[INITIAL + EARLY + 2][0][:] = torch.nan
     train(optimizer, model, batches)
     assert optimizer.counters["skipped"] == {"loss not finite": 1}
     assert torch.isfinite(values(model)).all()

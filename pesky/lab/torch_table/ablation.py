@@ -22,7 +22,7 @@ from pesky.torch.curvature import walk
 from pesky.torch.curvature.node import Node
 from pesky.torch.direction import Direction
 from pesky.torch.eager import ELEMENT_AVERAGES, sample_of
-from pesky.torch.parts import Batch
+from pesky.torch.parts import Batch, Part
 from pesky.torch.places import Places
 
 __all__ = ["ABLATION_TASKS", "PARTS", "LeftOut", "without"]
@@ -89,7 +89,9 @@ def _noiseless(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
     return rule.learning_rate((v > 0).to(v), rule.at_least(h, mean))  # type: ignore[no-any-return]
 
 
-def _direction_by(rates: Rates, batches: Sequence[Batch]) -> Direction:
+def _direction_by(
+    rates: Rates, batches: Sequence[Batch], buffer_of: Callable[[Part], Tensor]
+) -> Direction:
     """Do as `direction_of`, with other rates; every entry has its own."""
     parts, values, slopes = [], [], []
     for batch in batches:
@@ -97,7 +99,8 @@ def _direction_by(rates: Rates, batches: Sequence[Batch]) -> Direction:
             g, v, h, _ = (part.state[name] for name in ELEMENT_AVERAGES)
             gradient, _ = sample_of(part, part.theta)
             parts.append(part)
-            values.append(rates(g, v, h, h.new_tensor(total / h.numel())) * gradient)
+            rate = rates(g, v, h, h.new_tensor(total / h.numel()))
+            values.append(torch.mul(rate, gradient, out=buffer_of(part)))
             slopes.append((values[-1] * gradient).sum())
     return Direction(parts, values, float(torch.stack(slopes).double().sum()) if slopes else 0.0)
 

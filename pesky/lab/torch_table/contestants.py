@@ -172,9 +172,9 @@ class Method:
 
 
 METHODS = {
-    "vsgd": Method(_Minimizing, revision=2),
+    "vsgd": Method(_Minimizing, revision=3),
     "vsgd-paper": Method(_Minimizing, revision=2),
-    "vsgd-ablated": Method(_Ablated, revision=2),
+    "vsgd-ablated": Method(_Ablated, revision=3),
     "adam": Method(_adam),
     "sgd": Method(_sgd),
     "prodigy": Method(_prodigy, "prodigyopt", "prodigyopt"),
@@ -226,13 +226,16 @@ def _variant(name: str, *left_out: str) -> Contestant:
     return Contestant(name, title, "vsgd-ablated", (f"dialect=robust without={'+'.join(left_out)}",))
 
 
+def _measured(name: str, title: str, every: int) -> Contestant:
+    return Contestant(name, title, "vsgd", (f"dialect=robust curvature_every={every}",))
+
+
 # The robust form without some of its parts: these compete with nobody but the whole of it.
 VARIANTS = {
     variant.name: variant
     for variant in (
-        Contestant(
-            "every-10", "measured in one of 10 steps", "vsgd", ("dialect=robust curvature_every=10",)
-        ),
+        _measured("every-1", "all is measured in every step", 1),
+        _measured("every-10", "curvature is measured in one of 10 steps, losses in one of 5", 10),
         _variant("no-caution", "caution"),
         _variant("no-average", "average"),
         _variant("no-caution-no-average", "caution", "average"),
