@@ -32,7 +32,7 @@ def test_the_engine_takes_torchs_steps(shape, kind, l2):
     network = Network(sizes, l2=l2, loss=kind)
     model = torch_twin(network, torch.float64)  # whose first probes are not lost in rounding
     loss = losses_of(network, kind)
-    optimizer = VSGD(split(model, l2), dialect="robust", init_batches=INITIAL)
+    optimizer = VSGD(split(model, l2), init_batches=INITIAL, curvature_every=1)  # as the engine
     learner = Learner(network, METHOD)
     targets = labels if kind == "cross-entropy" else np.eye(sizes[-1], dtype=np.float32)[labels]
     samples = samples_of(inputs, targets)

@@ -5,7 +5,7 @@ import torch
 
 from pesky.torch import VSGD
 from pesky.torch.eager import EagerBatch
-from pesky.torch.fused import FusedBatch, is_fusible
+from pesky.torch.fused import FusedBatch, Move, are_same, is_fusible, move
 from pesky.torch.kernels import CHUNK
 from pesky.torch.stepping import part_of
 
@@ -84,3 +84,53 @@ def test_the_number_of_threads_makes_no_difference(granularity):
             optimizer.step()
         found.append(theta.detach().clone())
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("dialect", ["paper", "robust"])
+@pytest.mark.parametrize("granularity", ["element", "block"])
+def test_a_graph_of_parameters_before_the_step_is_refused(dialect, granularity):
+    """As with torch's own optimizers: the backward pass would use parameters that are no more."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = VSGD(model.parameters(), dialect=dialect, granularity=granularity, init_batches=1)
+    x = torch.randn(5, 3)
+    for _ in range(3):
+        optimizer.minimize(lambda: model(x).square().mean())
+    stale = model(x).square().mean()
+    optimizer.minimize(lambda: model(x).square().mean())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        stale.backward()
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_any_changed_entry_is_seen(kind):
+    torch.manual_seed(0)
+    one = torch.randn(3, 7).to(kind)
+    pairs = [(torch.ones(2), torch.ones(2)), (one, one.clone()), (one.T, one.T.clone())]
+    assert are_same(pairs)
+    assert are_same([])
+    for number, (_, other) in enumerate(pairs):
+        for place in range(other.numel()):
+            before = other.clone()
+            index = divmod(place, other.shape[-1]) if other.dim() == 2 else (place,)
+            other[index] += 0.5
+            assert not are_same(pairs), (number, place)
+            other.copy_(before)
+    assert are_same(pairs)
+
+
+@pytest.mark.parametrize("shows_average", [True, False])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_a_move_is_an_addition_and_an_average(kind, shows_average):
+    torch.manual_seed(0)
+    moves, expected = [], []
+    for shape, scale in zip(SIZES, (0.5, 1.0, 2.0, 0.0, 3.0, 0.1), strict=True):
+        theta, iterate, spare, average = (torch.randn(shape, dtype=kind) for _ in range(4))
+        moved = iterate - scale * spare
+        mean = average.lerp(moved, 0.3)
+        moves.append(Move(theta, iterate, spare, average, scale))
+        expected.append((mean if shows_average else moved, iterate.clone(), moved, mean))
+    assert all(each.is_fusible for each in moves)
+    move(moves, 0.3, shows_average)
+    for each, wanted in zip(moves, expected, strict=True):
+        torch.testing.assert_close(each[:4], wanted)
