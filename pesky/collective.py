@@ -67,7 +67,7 @@ MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
 FEWEST = 5.0  # measurements that scale and caution look back, however seldom they are
 GROWTH = 1.1  # of the scale in one step, at most
 GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more than the loss itself
-STEEP = 10.0  # times the average slope: such a step is measured, whether it is its turn or not
+STEEP = 10.0  # times the average slope: such a step is checked, whether it is its turn or not
 FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
 SHARE = 0.2  # of all steps so far: the window of the average of the iterates
 

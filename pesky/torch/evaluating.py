@@ -26,6 +26,7 @@ class Evaluation:
         self, closure: Closure, loss: Tensor, state: RandomState, buffers: dict[Tensor, Tensor] | None
     ) -> None:
         """Note what a first pass found."""
+        self.is_repeatable = buffers is not None  # whether `again` has the randomness of the first pass
         self._closure = closure
         self._state = state
         self._buffers = buffers
@@ -47,6 +48,11 @@ class Evaluation:
         finally:
             if not keep_buffers:
                 put_back(after)
+
+    def repeat(self) -> None:
+        """Make sure that the loss has the randomness of later ones, such as dropout masks."""
+        if not self.is_repeatable:
+            self.loss, self.is_repeatable = self.again(), True
 
     @property
     def has_statistics(self) -> bool:
@@ -73,5 +79,5 @@ def given_again(closure: Closure, loss: Tensor, will_repeat: bool) -> Evaluation
     """Return the evaluation of a loss whose first pass was not ours: the closure sets the randomness."""
     found = Evaluation(closure, loss, random_state(), None)
     if will_repeat:
-        found.loss = found.again()  # dropout masks are not those of the first pass
+        found.repeat()
     return found

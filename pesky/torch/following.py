@@ -40,6 +40,7 @@ def step(batches: Sequence[Batch | RowsBatch], start: Start, collective: Collect
 def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collective) -> None:
     slowed = [part for part in parts if _lr(part) != 1]
     expected = {part.theta: part.state["mean_gradient"].clone() for part in slowed}
+    collective.numbers[shared.UNDOABLE] = 0.0  # the direction of the last step is written over
     direction = direction_of(batches, _buffer_of)
     if 0 < direction.slope < inf:
         if collective.scale == 0:
@@ -54,7 +55,7 @@ def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collectiv
 
 
 def _buffer_of(part: Part) -> Tensor:
-    """Return where a direction is kept; the one before is needed no more."""
+    """Return where a direction is kept."""
     if "direction" not in part.state:
         part.state["direction"] = torch.empty_like(part.state["mean_gradient"])
     kept: Tensor = part.state["direction"]

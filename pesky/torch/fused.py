@@ -19,23 +19,24 @@ _TYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.f
 
 def is_fusible(part: Part) -> bool:
     """Whether kernels can work on the memory of these tensors as it is."""
-    theta, gradient = part.theta, part.gradient
-    return (
-        theta.is_cpu
-        and theta.dtype in _TYPES
-        and gradient.dtype == theta.dtype
-        and part.rows is None
-        and theta.is_contiguous()
-        and gradient.is_contiguous()
+    kept = [one for one in part.state.values() if isinstance(one, Tensor)]
+    return part.rows is None and _are_alike([part.theta, part.gradient, *kept])
+
+
+def _are_alike(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors have one of the types that kernels know, and lie in memory in order."""
+    kind = tensors[0].dtype
+    return kind in _TYPES and all(
+        one.dtype == kind and one.is_cpu and one.is_contiguous() for one in tensors
     )
 
 
 def are_same(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
-    """Whether two tensors of equal shape are alike to the last bit, in each pair."""
+    """Whether two tensors of equal shape are alike, in each pair."""
     at_once = []
-    for one, other in pairs:
-        alike = one.dtype == other.dtype and one.is_contiguous() and other.is_contiguous()
-        if alike and one.is_cpu and other.is_cpu and one.dtype in _TYPES:
+    for pair in pairs:
+        one, other = pair
+        if _are_alike(pair):
             words = one.numel() * one.element_size() // 4
             at_once.append((one.data_ptr(), other.data_ptr(), words))
         elif not torch.equal(one, other.to(one.dtype)):
@@ -55,9 +56,7 @@ class Move(NamedTuple):
     @property
     def is_fusible(self) -> bool:
         """Whether a kernel can work on the memory of these tensors as it is."""
-        theta, places = self.theta, self[1:4]
-        alike = all(one.dtype == theta.dtype and one.is_contiguous() for one in (theta, *places))
-        return alike and theta.is_cpu and theta.dtype in _TYPES
+        return _are_alike(self[:4])
 
 
 def move(moves: Sequence[Move], weight: float, shows_average: bool) -> None:

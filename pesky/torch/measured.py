@@ -96,6 +96,7 @@ class MeasuringOptimizer(Optimizer):
                 self._measuring_now = False
 
         if not self._is_due():
+            self._pending.spared = True
             backward()
             return
         parameters = self._parameters()
@@ -120,7 +121,10 @@ class MeasuringOptimizer(Optimizer):
 
     def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
         """Measure inside a running backward pass, which has just come to the loss."""
-        if self._measuring_now or not self._is_due():
+        if self._measuring_now:
+            return
+        if not self._is_due():
+            self._pending.spared = True
             return
         source, values = self._measuring.before_backward(
             loss,

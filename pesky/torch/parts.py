@@ -7,7 +7,16 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["OVERESTIMATED", "Batch", "Part", "Start", "Sums", "overestimate", "statistics_type"]
+__all__ = [
+    "OVERESTIMATED",
+    "Batch",
+    "Part",
+    "Start",
+    "Sums",
+    "kept_like",
+    "overestimate",
+    "statistics_type",
+]
 
 
 @dataclass(slots=True, eq=False)  # parts with the same numbers are not the same part
@@ -95,3 +104,10 @@ class Batch(Protocol):
 def statistics_type(parameter: Tensor) -> torch.dtype:
     """Averages of half-precision parameters are kept in float32: small changes would be lost."""
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32
+
+
+def kept_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return a copy of what is kept for a parameter, with its device, type and layout in memory."""
+    if value.shape != parameter.shape or not value.is_floating_point():
+        return value.detach().to(parameter.device, copy=True)
+    return torch.empty_like(parameter, dtype=statistics_type(parameter)).copy_(value.detach()).detach()

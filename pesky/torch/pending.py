@@ -23,6 +23,7 @@ class Pending:
         self.loss = 0.0  # of all such passes
         self.loss_scale: float | None = None  # by which losses probably were multiplied under AMP
         self.passes = 0
+        self.spared = False  # whether there was a backward pass whose curvature was not wanted
         self.evaluations: list[Evaluation] = []  # for the robust dialect
 
     def add(self, values: Values, factor: float = 1.0) -> None:

@@ -32,11 +32,13 @@ class Losses:
         self._among = among
         self._decayed = [(group["weight_decay"], group["params"]) for group in groups]
         self.rounding = max(one.rounding for one in evaluations)
-        self.first = self._total([one.loss for one in evaluations])
+        self.first = self._first()
 
     def repeat_first(self) -> None:
-        """Make sure that the loss at the present parameters is of the same randomness as later ones."""
-        self.first = self.again()
+        """Make sure that the loss at the present parameters has the randomness of later ones."""
+        for one in self._evaluations:
+            one.repeat()
+        self.first = self._first()
 
     def again(self, keep_buffers: bool = False) -> float:
         """Evaluate at the present parameters."""
@@ -46,6 +48,9 @@ class Losses:
         """Undo what the first passes did to buffers."""
         for one in self._evaluations:
             one.forget_buffers()
+
+    def _first(self) -> float:
+        return self._total([one.loss for one in self._evaluations])
 
     def _total(self, losses: Sequence[float]) -> float:
         total = sum(losses)
@@ -71,7 +76,7 @@ def step(
     interval: int,
     due: bool,
 ) -> None:
-    """Let every batch collect or move; measured is only where it is `due`, once in an interval."""
+    """Let every batch collect or move; measurements are `due` in one of `interval` steps."""
     collective.numbers[shared.INTERVAL] = float(interval)
     moving, by_rows = sort(batches, start)
     direction = direction_of(moving, places.spare)
@@ -87,6 +92,7 @@ def went_wrong(losses: Losses, collective: Collective, places: Places) -> bool:
     """Whether the last step raised the loss of this batch, which it had not seen, grossly."""
     numbers = collective.numbers
     if shared.is_suspicious(numbers, losses.first):
+        losses.repeat_first()
         places.go("previous")
         before = losses.again()
         places.go("iterate")
@@ -99,13 +105,15 @@ def went_wrong(losses: Losses, collective: Collective, places: Places) -> bool:
 def _move(
     direction: Direction, losses: Losses, collective: Collective, places: Places, due: bool
 ) -> None:
+    if collective.scale == 0 and not due:  # nothing is known yet
+        losses.repeat_first()
+        due = True
     if due:
         may_move = _measure(direction, losses, collective, places)
     else:
         shared.adapt(collective.numbers)
-        may_move = collective.scale > 0
-        if may_move and shared.is_steep(collective.numbers, direction.slope):
-            may_move = _check(direction, losses, collective, places)
+        steep = shared.is_steep(collective.numbers, direction.slope)
+        may_move = not steep or _check(direction, losses, collective, places)
     if may_move:
         length = shared.length(collective.numbers)
         scales = [float(part.group["lr"]) * length for part in direction.parts]

@@ -22,7 +22,7 @@ from pesky.torch.explaining import Explanation, explain, mean_rates
 from pesky.torch.loss_scale import unscaling
 from pesky.torch.measured import MeasuringOptimizer, check_loss
 from pesky.torch.measuring import Choice, Measuring
-from pesky.torch.parts import Part, Start
+from pesky.torch.parts import Part, Start, kept_like
 from pesky.torch.pending import Pending
 from pesky.torch.places import Places
 from pesky.torch.settings import Granularity, check_choice, check_group, check_parameters
@@ -131,6 +131,8 @@ class VSGD(MeasuringOptimizer):
         """Set up what lives between two steps only."""
         self._pending = Pending()
         self._places = Places(self.state, self.collective)
+        by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
+        self.counters["by_rows"] = self.counters.get("by_rows", False) or by_rows
         self._inside = False  # of minimize, which swaps parameters itself
         self._said_unreached = False
 
@@ -195,16 +197,15 @@ class VSGD(MeasuringOptimizer):
 
     def _is_due(self) -> bool:
         """Whether this step needs curvature."""
-        return self._is_turn(self._curvature_every())
+        return bool(self.counters["moves"] % self._curvature_every() == 0)
 
     def _is_loss_due(self) -> bool:
         """Whether this step evaluates its loss again."""
-        return self._is_turn(self._loss_every())
-
-    def _is_turn(self, every: int) -> bool:
-        return bool(self.counters["collecting"] or self.counters["moves"] % every == 0)
+        return bool(self.counters["moves"] % self._loss_every() == 0)
 
     def _curvature_every(self) -> int:
+        if self.counters["collecting"]:
+            return 1
         if self.dialect == "paper":
             return self.curvature_every or 1
         # Rows that are seldom touched would wait long for a curvature that they have a part in.
@@ -235,7 +236,7 @@ class VSGD(MeasuringOptimizer):
         parts = self._parts()
         if not parts:
             return
-        pending, due = self._pending, self._is_due()
+        pending = self._pending
         among = process_group(self.process_group)
         losses = self._losses(among) if self.counters["form"] == "measuring" else None
         if losses is not None:
@@ -246,7 +247,8 @@ class VSGD(MeasuringOptimizer):
                 losses.forget_buffers()
                 self._undo(reason)
                 return
-        if due and pending.passes == 0:
+        measured = pending.passes > 0
+        if self._is_due() and not measured and not pending.spared:
             raise InputError(_NO_CURVATURE)
         factors = unscaling(self, pending)
         if factors is None:
@@ -257,15 +259,17 @@ class VSGD(MeasuringOptimizer):
             if self.dialect == "robust":
                 part.curvature_weight = float(self._curvature_every())
         loss = pending.loss * factors[1]
-        if among is not None and due:
+        if among is not None and measured:
             loss = average_curvature(parts, loss, among)
         if pending.unmeasured and loss > 0:
             polyak_curvature(parts, paper.batches_of(parts, self.init_batches), loss)
-        if due and not pending.unmeasured:
+        if measured and not pending.unmeasured:
             self._say_if_unreached(parts)
-        self._advance(parts, losses)
-        if losses is not None and not self._inside:
-            self._places.stay()
+        try:
+            self._advance(parts, losses)
+        finally:
+            if losses is not None and not self._inside:
+                self._places.stay()
 
     def _losses(self, among: Any) -> robust.Losses:
         """Go to the iterate; return what losses are there."""
@@ -367,13 +371,13 @@ class VSGD(MeasuringOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from where `state_dict` was called."""
         super().load_state_dict(state_dict)
-        # torch casts averages to the type of the parameter, and shares the tensors of what it loads.
+        # torch casts averages to the type of the parameter, be it half precision, and shares tensors.
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
         ours = [one for group in self.param_groups for one in group["params"]]
         for number, parameter in zip(numbers, ours, strict=True):
             for name, value in state_dict["state"].get(number, {}).items():
                 if isinstance(value, Tensor):
-                    self.state[parameter][name] = value.detach().to(parameter.device, copy=True)
+                    self.state[parameter][name] = kept_like(parameter, value)
         if "counters" in state_dict:
             self.counters |= deepcopy(state_dict["counters"])
         if "collective" in state_dict:

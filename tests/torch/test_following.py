@@ -136,6 +136,23 @@ def test_gradients_that_are_not_finite_undo_the_last_step_and_halve_the_scale(ba
     assert optimizer.collective.scale == scale / 2
 
 
+def test_what_was_not_taken_is_not_undone():
+    """A batch without a slope is no step; one that is not finite right after it leaves all as it is."""
+    torch.manual_seed(0)
+    theta = torch.nn.Parameter(torch.ones(2))
+    optimizer = VSGD([theta])
+    for factor in [1.0] * 30 + [0.0]:
+        optimizer.zero_grad()
+        optimizer.backward(factor * (theta - 0.1 * torch.randn(2)).square().sum())
+        optimizer.step()
+    before = theta.detach().clone()
+    optimizer.zero_grad()
+    optimizer.backward(theta.square().sum() * float("nan"))
+    optimizer.step()
+    assert torch.equal(theta, before)
+    assert optimizer.collective.restored == 0
+
+
 def test_steps_without_a_gradient_teach_nothing():
     net = model()
     optimizer = VSGD(net.parameters())

@@ -307,6 +307,34 @@ def test_an_exception_in_the_closure_changes_nothing():
     assert optimizer.collective.moves == moves + 1
 
 
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_an_error_while_a_loss_is_given_again_leaves_the_iterate(fails_at):
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model, curvature_every=1)
+    calls = []
+
+    def again(x, y, fails):
+        calls.append(1)
+        if fails and len(calls) == fails_at + 1:
+            raise KeyError
+        return F.cross_entropy(model(x), y)
+
+    for number, (x, y) in enumerate(classes(30)):
+        fails = number == 29
+        before = values(model)
+        calls.clear()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        optimizer.backward(loss, again=lambda x=x, y=y, fails=fails: again(x, y, fails))
+        if fails:
+            with pytest.raises(KeyError):
+                optimizer.step()
+        else:
+            optimizer.step()
+    assert torch.equal(values(model), before)
+
+
 # --- Accidents ------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from pesky.errors import InputError
 from pesky.torch import VSGD
-from tests.torch.loops import close
+from tests.torch.loops import FORMS, close, dialect_of, step_in_form
 
 WORDS, CLASSES, INITIAL = 12, 3, 4
 
@@ -79,6 +79,30 @@ def test_a_row_first_seen_late_starts_fresh():
     assert torch.all(state["memory"][7] == 2)
     train(net, optimizer, 1, late)
     assert not torch.equal(net.embedding.weight[7], weights[7])
+
+
+class Mixed(nn.Module):
+    """Dense parameters, and rows that are used from some step on only."""
+
+    def __init__(self):
+        super().__init__()
+        self.bag, self.bias, self.uses_rows = Bag(True), nn.Parameter(torch.zeros(CLASSES)), False
+
+    def forward(self, words):
+        shared = self.bias.expand(len(words), -1)
+        return shared + self.bag(words) if self.uses_rows else shared
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("begin", [101, 102, 103, 104])
+def test_rows_may_show_up_between_two_measurements(form, begin):
+    net = Mixed()
+    optimizer = VSGD(net.parameters(), dialect=dialect_of(form))
+    before = net.bag.embedding.weight.detach().clone()
+    for step, (x, y) in enumerate(sentences(begin + 20, torch.arange(4))):
+        net.uses_rows = step >= begin
+        step_in_form(form, optimizer, lambda x=x, y=y: cross_entropy(net(x), y))
+    assert not torch.equal(net.bag.embedding.weight[:4], before[:4])
 
 
 def test_l2_reaches_a_row_when_it_is_touched():

@@ -12,15 +12,19 @@ from pesky.errors import InputError
 from pesky.torch import VSGD
 from tests.torch.loops import (
     DIALECTS,
+    FORMS,
     batches,
     close,
+    dialect_of,
     model,
     paper,
     parameters,
     same,
+    step_in_form,
     through_file,
     train,
     train_by_backward,
+    train_in_form,
 )
 
 SETTINGS = {
@@ -33,7 +37,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("steps_before", [3, 10, 23])
+@pytest.mark.parametrize("steps_before", [3, 10, 23, 95])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_checkpoint_goes_on_bit_for_bit(name, steps_before):
     settings = SETTINGS[name]
@@ -150,6 +154,57 @@ def test_half_precision_keeps_averages_in_float32(dtype):
     other = VSGD(net.parameters())
     other.load_state_dict(through_file(optimizer.state_dict()))
     assert torch.equal(other.state[net[0].weight]["mean_square"], state["mean_square"])
+
+
+def convolutional():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 2, 5)), nn.Conv2d(1, 6, 2), nn.Tanh(), nn.Conv2d(6, 4, (1, 2)), nn.Flatten()
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_checkpoint_of_another_layout_goes_on_alike(form):
+    net = convolutional().to(memory_format=torch.channels_last)
+    other = convolutional()
+    optimizer = VSGD(net.parameters(), dialect=dialect_of(form))
+    train_in_form(form, net, optimizer, 60)
+    other.load_state_dict(net.state_dict())
+    resumed = VSGD(other.parameters(), dialect=dialect_of(form))
+    resumed.load_state_dict(through_file(optimizer.state_dict()))
+    for each, its in ((net, optimizer), (other, resumed)):
+        train_in_form(form, each, its, 20, seed=2)
+    close(parameters(net), parameters(other), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_layout_that_changes_on_the_way_makes_no_difference(form):
+    ends = []
+    for layout in (torch.channels_last, torch.contiguous_format):
+        net = convolutional().to(memory_format=torch.channels_last)
+        optimizer = VSGD(net.parameters(), dialect=dialect_of(form))
+        train_in_form(form, net, optimizer, 60)
+        net.to(memory_format=layout)
+        train_in_form(form, net, optimizer, 20, seed=2)
+        ends.append(parameters(net))
+    close(*ends, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_checkpoint_of_float32_goes_on_in_float64(form):
+    net = model()
+    optimizer = VSGD(net.parameters(), dialect=dialect_of(form))
+    train_in_form(form, net, optimizer, 30)
+    wide = model(dtype=torch.float64)
+    wide.load_state_dict(net.state_dict())
+    resumed = VSGD(wide.parameters(), dialect=dialect_of(form))
+    resumed.load_state_dict(through_file(optimizer.state_dict()))
+    kept = [one for state in resumed.state.values() for one in state.values()]
+    assert all(one.dtype == torch.float64 for one in kept if isinstance(one, torch.Tensor))
+    for x, y in batches(20, seed=2):
+        step_in_form(form, resumed, lambda x=x, y=y: cross_entropy(wide(x.double()), y))
+    train_in_form(form, net, optimizer, 20, seed=2)
+    close([one.float() for one in parameters(wide)], parameters(net), rtol=1e-2, atol=1e-3)
 
 
 def test_complex_parameters_are_refused():
