@@ -307,8 +307,7 @@ def test_an_exception_in_the_closure_changes_nothing():
     assert optimizer.collective.moves == moves + 1
 
 
-@pytest.mark.parametrize("fails_at", [1, 2])
-def test_an_error_while_a_loss_is_given_again_leaves_the_iterate(fails_at):
+def test_an_error_while_a_loss_is_given_again_leaves_the_iterate():
     torch.manual_seed(0)
     model = mlp()
     optimizer = robust(model, curvature_every=1)
@@ -316,7 +315,7 @@ def test_an_error_while_a_loss_is_given_again_leaves_the_iterate(fails_at):
 
     def again(x, y, fails):
         calls.append(1)
-        if fails and len(calls) == fails_at + 1:
+        if fails and len(calls) == 2:  # the first is the one before the step
             raise KeyError
         return F.cross_entropy(model(x), y)
 
