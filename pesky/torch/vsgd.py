@@ -213,7 +213,9 @@ class VSGD(MeasuringOptimizer):
         return shared.interval(self.counters["moves"], most)
 
     def _loss_every(self) -> int:
-        return (self._curvature_every() + 1) // 2
+        every = (self._curvature_every() + 1) // 2
+        # Statistics of the average come from these evaluations: in between, the iterate's have to do.
+        return min(every, 2) if self.collective.has_statistics else every
 
     def _mode(self) -> Mode:
         # A scale that is followed, not measured, would take long to make up for a larger curvature.
