@@ -114,7 +114,6 @@ class VSGD(MeasuringOptimizer):
             "collecting": True,  # whether something has initial batches to see
             "skipped": {},  # by reason
             "sources": {},  # of curvature, by name
-            "by_rows": False,  # whether there are sparse gradients
             "form": "paper" if dialect == "paper" else None,  # or measuring, following; None: open
         }
         self.collective = Collective()
@@ -131,8 +130,8 @@ class VSGD(MeasuringOptimizer):
         """Set up what lives between two steps only."""
         self._pending = Pending()
         self._places = Places(self.state, self.collective)
-        by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
-        self.counters["by_rows"] = self.counters.get("by_rows", False) or by_rows
+        # Whether there are sparse gradients.
+        self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
         self._said_unreached = False
 
@@ -209,7 +208,7 @@ class VSGD(MeasuringOptimizer):
         if self.dialect == "paper":
             return self.curvature_every or 1
         # Rows that are seldom touched would wait long for a curvature that they have a part in.
-        most = self.curvature_every or (1 if self.counters["by_rows"] else _SELDOM)
+        most = self.curvature_every or (1 if self._by_rows else _SELDOM)
         return shared.interval(self.counters["moves"], most)
 
     def _loss_every(self) -> int:
@@ -256,10 +255,10 @@ class VSGD(MeasuringOptimizer):
         if factors is None:
             self._skip("the loss scaler found inf or nan")
             return
+        weight = float(self._curvature_every()) if self.dialect == "robust" else 1.0
         for part in parts:
             part.gradient_factor, part.curvature_factor = factors
-            if self.dialect == "robust":
-                part.curvature_weight = float(self._curvature_every())
+            part.curvature_weight = weight
         loss = pending.loss * factors[1]
         if among is not None and measured:
             loss = average_curvature(parts, loss, among)
@@ -297,7 +296,7 @@ class VSGD(MeasuringOptimizer):
             for one in group["params"]
             if one.grad is not None and one.numel() > 0
         ]
-        self.counters["by_rows"] |= any(part.rows is not None for part in parts)
+        self._by_rows |= any(part.rows is not None for part in parts)
         return parts
 
     def _advance(self, parts: list[Part], losses: robust.Losses | None) -> None:
@@ -381,7 +380,7 @@ class VSGD(MeasuringOptimizer):
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = kept_like(parameter, value)
         if "counters" in state_dict:
-            self.counters |= deepcopy(state_dict["counters"])
+            self.counters = deepcopy(state_dict["counters"])
         if "collective" in state_dict:
             self.collective = Collective.from_dict(state_dict["collective"])
         self._prepare()

@@ -235,7 +235,7 @@ VARIANTS = {
     variant.name: variant
     for variant in (
         _measured("every-1", "all is measured in every step", 1),
-        _measured("every-10", "curvature is measured in one of 10 steps, losses in one of 5", 10),
+        _measured("every-10", "curvature is measured in one of 10 steps", 10),
         _variant("no-caution", "caution"),
         _variant("no-average", "average"),
         _variant("no-caution-no-average", "caution", "average"),
