@@ -35,7 +35,9 @@ __all__ = [
     "memory",
     "probed_scale",
     "restore",
+    "set_scale",
     "shorter_scale",
+    "spread",
     "start_over",
     "take_measurement",
     "window",
@@ -73,7 +75,7 @@ SHARE = 0.2  # of all steps so far: the window of the average of the iterates
 
 PROBE = 1e-3  # of the direction, before anything is known about its length
 PROBE_FACTOR = 10.0  # from one probe to the next
-SHORTEST = 1e-12
+SHORTEST = 1e-12  # scale: curvatures that are wrong by more than that, float32 cannot tell from none
 ATTEMPTS = 8  # to shorten a step
 
 
@@ -129,16 +131,22 @@ def is_steep(numbers: Numbers, slope: float) -> bool:
     return slope > STEEP * numbers[SLOPE]  # type: ignore[no-any-return]
 
 
+def set_scale(numbers: Numbers, scale: float) -> None:
+    """Set the scale, which is never below the shortest; what is not finite says nothing about it."""
+    if isfinite(scale):
+        numbers[SCALE] = max(scale, SHORTEST)
+
+
 def begin(numbers: Numbers, scale: float) -> None:
     """Set the first scale."""
-    numbers[SCALE] = scale
-    add_measured(numbers, CURVATURE, numbers[SLOPE] / scale)
+    set_scale(numbers, scale)
+    add_measured(numbers, CURVATURE, numbers[SLOPE] / numbers[SCALE])
 
 
 def adapt(numbers: Numbers) -> None:
     """Set the scale from the averages."""
     most = GROWTH * numbers[SCALE]
-    numbers[SCALE] = rule.next_scale(numbers[SLOPE], numbers[CURVATURE], most)
+    set_scale(numbers, rule.next_scale(numbers[SLOPE], numbers[CURVATURE], most))
 
 
 def followed_scale(scale: float, left: float) -> float:
@@ -157,19 +165,24 @@ def follow(numbers: Numbers, slope: float, next_slope: float) -> None:
     add(numbers, NEXT_SLOPE, next_slope, memory(numbers))
     if numbers[SLOPE] > 0:
         left = max(FOLLOWING * min(numbers[NEXT_SLOPE] / numbers[SLOPE], 1.0), -1.0)
-        numbers[SCALE] = followed_scale(numbers[SCALE], left)
+        set_scale(numbers, followed_scale(numbers[SCALE], left))
 
 
 def add_loss(numbers: Numbers, loss: float) -> None:
-    """Take in the loss of a fresh batch."""
-    add(numbers, LOSS, loss, memory(numbers))
-    add(numbers, LOSS_SQUARE, loss * loss, memory(numbers))
+    """Take in the loss of a fresh batch, unless its square is not finite."""
+    if isfinite(loss * loss):
+        add(numbers, LOSS, loss, memory(numbers))
+        add(numbers, LOSS_SQUARE, loss * loss, memory(numbers))
+
+
+def spread(numbers: Numbers) -> float:
+    """Return the standard deviation of fresh batches' losses."""
+    return sqrt(max(numbers[LOSS_SQUARE] - numbers[LOSS] * numbers[LOSS], 0.0))
 
 
 def gross_rise(numbers: Numbers) -> float:
     """Return by how much a fresh batch's loss may rise in one step before that is called an accident."""
-    spread = sqrt(max(numbers[LOSS_SQUARE] - numbers[LOSS] * numbers[LOSS], 0.0))
-    return abs(numbers[LOSS]) + GROSS * spread  # type: ignore[no-any-return]
+    return abs(numbers[LOSS]) + GROSS * spread(numbers)  # type: ignore[no-any-return]
 
 
 def is_suspicious(numbers: Numbers, loss: float) -> bool:
@@ -185,7 +198,7 @@ def restore(numbers: Numbers) -> bool:
     numbers[UNDOABLE] = 0.0
     numbers[RESTORED] += 1
     if numbers[SCALE] > 0:
-        numbers[SCALE] /= 2
+        set_scale(numbers, numbers[SCALE] / 2)
         numbers[CURVATURE] = numbers[SLOPE] / numbers[SCALE]
     return True
 
@@ -247,7 +260,7 @@ def shorter_scale(change: float, slope: float, scale: float) -> float:
     if isfinite(change):
         curvature = rule.measured_curvature(change, slope, scale)
         shorter = min(shorter, max(slope / curvature, scale / 100))
-    return shorter
+    return max(shorter, SHORTEST)
 
 
 def take_measurement(numbers: Numbers, change: float, slope: float, scale: float, error: float) -> bool:
@@ -257,9 +270,11 @@ def take_measurement(numbers: Numbers, change: float, slope: float, scale: float
     """
     if scale < numbers[SCALE]:
         numbers[SHORTENED] += 1
-        numbers[SCALE] = scale
+        set_scale(numbers, scale)
         numbers[CURVATURE] = numbers[SLOPE] / scale
         return not is_gross(change, slope, scale)
+    if is_gross(change, slope, scale):  # the shortest there is
+        return False
     curvature = rule.measured_curvature(change, slope, scale)
     if change + scale * slope > error or curvature < numbers[CURVATURE]:
         add_measured(numbers, CURVATURE, curvature)

@@ -66,14 +66,14 @@ _handle.remove()
 def noted_buffers() -> Iterator[dict[Tensor, Tensor]]:
     """Note the buffers (batch norm's averages) of every module called meanwhile, as they were."""
     before: dict[Tensor, Tensor] = {}
-    _noted.append(before)
-    _global_forward_pre_hooks[_handle.id] = _note
-    try:
+    try:  # from here on: Ctrl-C may come between any two lines
+        _noted.append(before)
+        _global_forward_pre_hooks[_handle.id] = _note
         yield before
     finally:
-        _noted.pop()
+        _noted[:] = [one for one in _noted if one is not before]
         if not _noted:
-            del _global_forward_pre_hooks[_handle.id]
+            _global_forward_pre_hooks.pop(_handle.id, None)
 
 
 @torch.no_grad()

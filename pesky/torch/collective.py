@@ -24,6 +24,7 @@ class Collective:
     """The numbers of `pesky.collective`, whose functions change them, and what only torch needs."""
 
     numbers: list[float] = field(default_factory=lambda: list(shared.START))
+    next_repeat: int = 0  # moves, from which on it is to be seen whether a loss repeats
     has_statistics: bool = False  # whether there are buffers that passes change, such as batch norm's
     last_slope: float = 0.0  # g.p of the last step, where the scale follows gradients
     spared_slope: float = 0.0  # of it, what an lr below 1 wants left
@@ -67,6 +68,16 @@ class Collective:
         return self.numbers[shared.SHOWS_AVERAGE] > 0
 
     @property
+    def is_repeat_due(self) -> bool:
+        """Whether this step makes sure that its loss repeats: at first, then ever more seldom."""
+        return self.moves >= self.next_repeat
+
+    def note_repeat(self) -> None:
+        """Note that losses repeated so far."""
+        if self.is_repeat_due:
+            self.next_repeat = max(1, 2 * self.moves)
+
+    @property
     def is_average_due(self) -> bool:
         """Whether this step compares iterate and average."""
         return shared.is_average_due(self.numbers)
@@ -107,5 +118,6 @@ class Collective:
     def from_dict(cls, values: dict[str, Any]) -> "Collective":
         """Return what `as_dict` was called on."""
         own = {name: value for name, value in values.items() if name not in shared.NAMES}
-        numbers = [float(values[name]) for name in shared.NAMES]
+        starts = dict(zip(shared.NAMES, shared.START, strict=True))
+        numbers = [float(values.get(name, starts[name])) for name in shared.NAMES]
         return cls(**{**own, "numbers": numbers, "history": list(values["history"])})

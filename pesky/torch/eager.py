@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pesky import rule
-from pesky.torch.parts import Part, Sums, statistics_type
+from pesky.torch.parts import Part, Sums, set_finite, statistics_type
 
 __all__ = ["ELEMENT_AVERAGES", "EagerBatch", "powers_of", "sample_of", "update_of"]
 
@@ -31,15 +31,17 @@ class EagerBatch:
                 v.copy_(rule.average(v, gradient * gradient, memory))
         return self._average(memories, [None] * len(memories))
 
-    def update(self) -> None:
+    def update(self) -> bool:
         """Take a sample into the averages and step, each entry with a rate of its own."""
+        held = False
         for part, (gradient, curvature) in zip(self.parts, self._samples, strict=True):
             state = part.state
             g, v, h, tau = (state[name] for name in ELEMENT_AVERAGES)
             rate, *averages = update_of(part, gradient, curvature, g, v, h, tau)
             for average, value in zip((g, v, h, tau), averages, strict=True):
                 average.copy_(value)
-            part.theta.copy_(_wide(part.theta) - float(part.group["lr"]) * rate * gradient)
+            held |= set_finite(part.theta, _wide(part.theta) - float(part.group["lr"]) * rate * gradient)
+        return held
 
     def learn(self) -> list[float]:
         """Take a sample into all averages; return each part's sum of h."""
@@ -84,10 +86,12 @@ class EagerBatch:
             sums.append(torch.stack([(g * g).sum(), (gradient * gradient).sum(), h.max()]))
         return [Sums(*row) for row in torch.stack(sums).tolist()]  # one wait for the device, not many
 
-    def descend(self, rates: Sequence[float]) -> None:
+    def descend(self, rates: Sequence[float]) -> bool:
         """Step with one rate a part."""
+        held = False
         for part, (gradient, _), rate in zip(self.parts, self._samples, rates, strict=True):
-            part.theta.copy_(_wide(part.theta) - float(part.group["lr"]) * rate * gradient)
+            held |= set_finite(part.theta, _wide(part.theta) - float(part.group["lr"]) * rate * gradient)
+        return held
 
 
 ELEMENT_AVERAGES = ("mean_gradient", "mean_square", "mean_curvature", "memory")

@@ -40,6 +40,7 @@ class Explanation:
     skipped: dict[str, int]  # by reason
     curvature_sources: dict[str, int]  # backward passes by where their curvature came from
     parameters: list[ParameterReport]
+    verdict: str  # starting, learning, stuck, skipping or diverging, and why
     collective: dict[str, Any] | None = None  # what the robust dialect's parameters have in common
 
     def as_dict(self) -> dict[str, Any]:
@@ -51,6 +52,7 @@ class Explanation:
         counts = ", ".join(f"{reason}: {count}" for reason, count in self.skipped.items()) or "none"
         sources = ", ".join(f"{name} ({count})" for name, count in self.curvature_sources.items())
         lines = [
+            self.verdict,
             f"{self.steps} steps; skipped: {counts}; curvature from {sources or 'nothing yet'}",
             *_told(self.collective),
             _line("parameter", "rate", "memory", "signal", "curvature", "why"),
@@ -125,9 +127,23 @@ def explain(optimizer: Any) -> Explanation:
     told = optimizer.collective.as_dict() if optimizer.collective.scale > 0 else None
     if told is not None:
         told["form"] = counters["form"]
+    verdict = optimizer.progress.verdict(_collecting(optimizer), optimizer.scale)
     return Explanation(
-        counters["steps"], dict(counters["skipped"]), dict(counters["sources"]), rows, told
+        counters["steps"],
+        dict(counters["skipped"]),
+        dict(counters["sources"]),
+        rows,
+        str(verdict),
+        told,
     )
+
+
+def _collecting(optimizer: Any) -> str | None:
+    """Say that nothing moves yet, if so."""
+    if optimizer.counters["moves"] or not optimizer.counters["collecting"]:
+        return None
+    seen = optimizer.counters["steps"]
+    return f"{seen} of {optimizer.init_batches} initial batches, before anything moves"
 
 
 @torch.no_grad()

@@ -15,8 +15,9 @@ from pesky import collective as shared
 from pesky.torch.collective import Collective
 from pesky.torch.direction import Direction, direction_of, sort
 from pesky.torch.eager import sample_of
-from pesky.torch.parts import Batch, Part, Start
+from pesky.torch.parts import Batch, Part, Start, set_finite
 from pesky.torch.rows import RowsBatch
+from pesky.torch.skipping import DIRECTION, TURNED, Outcome
 
 __all__ = ["step", "undo"]
 
@@ -27,31 +28,38 @@ _LAG = 10.0  # of the average slope over the present one, from which on it is ma
 _KEPT = 0.8  # of it in a step, then
 
 
-def step(batches: Sequence[Batch | RowsBatch], start: Start, collective: Collective) -> None:
+def step(batches: Sequence[Batch | RowsBatch], start: Start, collective: Collective) -> Outcome:
     """Let every batch collect or move."""
     moving, by_rows = sort(batches, start)
     parts = [part for batch in moving for part in batch.parts]
     if collective.numbers[shared.UNDOABLE] == 0 or _follow(parts, collective):
-        _move(moving, parts, collective)
+        outcome = _move(moving, parts, collective)
+    else:
+        outcome = Outcome(skipped=TURNED)
     for batch in by_rows:
-        batch.advance(start)
+        outcome = outcome.joined(batch.advance(start))
+    return outcome
 
 
-def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collective) -> None:
+def _move(batches: Sequence[Batch], parts: Sequence[Part], collective: Collective) -> Outcome:
     slowed = [part for part in parts if _lr(part) != 1]
     expected = {part.theta: part.state["mean_gradient"].clone() for part in slowed}
     collective.numbers[shared.UNDOABLE] = 0.0  # the direction of the last step is written over
     direction = direction_of(batches, _buffer_of)
-    if 0 < direction.slope < inf:
-        if collective.scale == 0:
-            collective.numbers[shared.SCALE] = shared.PROBE
-        collective.last_slope, collective.spared_slope = _slopes(direction, expected)
-        scale = collective.scale
-        collective.count()
-        for part, value in zip(direction.parts, direction.values, strict=True):
-            length = _lr(part) * scale
-            part.theta.copy_(part.theta.to(value.dtype).add(value, alpha=-length))
-            part.state.update({"length": length, "move": collective.moves})
+    if direction.slope == 0:
+        return Outcome()
+    if not 0 < direction.slope < inf:
+        return Outcome(skipped=DIRECTION)
+    if collective.scale == 0:
+        shared.set_scale(collective.numbers, shared.PROBE)
+    collective.last_slope, collective.spared_slope = _slopes(direction, expected)
+    scale, held = collective.scale, False
+    collective.count()
+    for part, value in zip(direction.parts, direction.values, strict=True):
+        length = _lr(part) * scale
+        held |= set_finite(part.theta, part.theta.to(value.dtype).add(value, alpha=-length))
+        part.state.update({"length": length, "move": collective.moves})
+    return Outcome(held=held)
 
 
 def _buffer_of(part: Part) -> Tensor:
@@ -99,7 +107,7 @@ def _follow(parts: Sequence[Part], collective: Collective) -> bool:
     if left < -_GROSS * max(slope, numbers[shared.SLOPE]):
         shorter = shared.followed_scale(collective.scale, left / slope)
         undo(((part.theta, part.state) for part in parts), collective)
-        numbers[shared.SCALE] = min(collective.scale, shorter)
+        shared.set_scale(numbers, min(collective.scale, shorter))
         numbers[shared.NEXT_SLOPE] = min(numbers[shared.NEXT_SLOPE], 0.0)
         return False
     shared.follow(numbers, slope, left)
@@ -117,7 +125,7 @@ def _forget(numbers: shared.Numbers, slope: float) -> None:
 
 def _last_direction(state: dict[str, Any], collective: Collective) -> Tensor | None:
     """Return where the last step moved a parameter; None if it did not."""
-    return state["direction"] if state.get("move") == collective.moves else None
+    return state.get("direction") if state.get("move") == collective.moves else None
 
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:
@@ -134,5 +142,6 @@ def undo(states: Iterable[tuple[Tensor, dict[str, Any]]], collective: Collective
     if not shared.restore(collective.numbers):
         return
     for parameter, state in states:
-        if (direction := _last_direction(state, collective)) is not None:
-            parameter.copy_(parameter.to(direction.dtype) + state["length"] * direction)
+        direction = _last_direction(state, collective)
+        if direction is not None and parameter.requires_grad:
+            set_finite(parameter, parameter.to(direction.dtype) + state["length"] * direction)

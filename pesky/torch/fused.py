@@ -59,23 +59,25 @@ class Move(NamedTuple):
         return _are_alike(self[:4])
 
 
-def move(moves: Sequence[Move], weight: float, shows_average: bool) -> None:
+def move(moves: Sequence[Move], weight: float, shows_average: bool) -> bool:
     """Let spare places become iterates, take them into averages, and set parameters to one of both.
 
-    All are fusible and of one type.
+    All are fusible and of one type. Entries that would not be finite stay; return whether there are any.
     """
     kind = _TYPES[moves[0].theta.dtype]
     rows = [(*(one.data_ptr() for one in each[:4]), 0, 0, 0, each.theta.numel()) for each in moves]
     table = np.array(rows, np.int64)
     scales, weight_now = np.array([each.scale for each in moves], kind), kind(weight)
     chunks = kernels.cut(table[:, kernels.SIZE])
+    held = np.empty(len(chunks))
     in_threads(
         lambda first, last: kernels.move_chunks(
-            table, scales, weight_now, shows_average, chunks[first:last]
+            table, scales, weight_now, shows_average, chunks[first:last], held[first:last]
         ),
         len(chunks),
     )
     torch.autograd.graph.increment_version([each.theta for each in moves])
+    return bool(held.any())  # NaN is not zero
 
 
 class FusedBatch:
@@ -102,9 +104,9 @@ class FusedBatch:
         self._settings[:, kernels.MEMORY] = memories
         return self._sums_of_parts(kernels.observe_chunks)
 
-    def update(self) -> None:
+    def update(self) -> bool:
         """Take a sample into the averages and step, each entry with a rate of its own."""
-        self._move(kernels.update_chunks)
+        return self._move(kernels.update_chunks)
 
     def learn(self) -> list[float]:
         """Take a sample into all averages; return each part's sum of h."""
@@ -129,16 +131,16 @@ class FusedBatch:
         self._settings[:, kernels.MEMORY] = memories
         return self._sums_of_parts(kernels.average_chunks)
 
-    def descend(self, rates: Sequence[float]) -> None:
+    def descend(self, rates: Sequence[float]) -> bool:
         """Step with one rate a part."""
         self._settings[:, kernels.RATE] = rates
-        self._move(kernels.descend_chunks)
+        return self._move(kernels.descend_chunks)
 
-    def _move(self, kernel: Any) -> None:
-        table, settings, chunks = self._table, self._settings, self._chunks
-        in_threads(lambda first, last: kernel(table, settings, chunks[first:last]), len(chunks))
+    def _move(self, kernel: Any) -> bool:
+        held = self._sums(kernel, 1)
         # So that autograd notices where somebody goes on with a graph of the parameters before.
         torch.autograd.graph.increment_version([part.theta for part in self.parts])
+        return bool(held.any())  # NaN is not zero
 
     def _sums(self, kernel: Any, columns: int) -> NDArray[np.float64]:
         """Run a kernel that writes a row of sums for each chunk."""

@@ -102,9 +102,20 @@ def have_same_bits(pairs: Any) -> bool:
     return True
 
 
+@compiled
+def _finite_or(value: Any, before: Any) -> Any:
+    """Return the value; where it is not finite, the one before."""
+    return value if abs(value) < np.inf else before
+
+
 @kernel
-def move_chunks(table: Any, scales: Any, weight: Any, shows_average: bool, chunks: Any) -> None:
-    """Write iterate - scale spare over the spare place, take it into the average, show one of both."""
+def move_chunks(
+    table: Any, scales: Any, weight: Any, shows_average: bool, chunks: Any, held: Any
+) -> None:
+    """Write iterate - scale spare over the spare place, take it into the average, show one of both.
+
+    Entries that would not be finite stay; a chunk's `held` is then NaN instead of 0.
+    """
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
         theta = _piece(table, THETA, row, first, last, scales)
@@ -112,17 +123,24 @@ def move_chunks(table: Any, scales: Any, weight: Any, shows_average: bool, chunk
         spare = _piece(table, SPARE, row, first, last, scales)
         average = _piece(table, AVERAGE, row, first, last, scales)
         scale = scales[row]
+        stayed = scale - scale
         for i in range(theta.size):
             moved = iterate[i] - scale * spare[i]
-            mean = average[i] + weight * (moved - average[i])
+            stayed += moved - moved
+            moved = _finite_or(moved, iterate[i])
+            mean = _finite_or(average[i] + weight * (moved - average[i]), moved)
             spare[i] = moved
             average[i] = mean
             theta[i] = mean if shows_average else moved
+        held[k] = stayed
 
 
 @kernel
 def sum_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
-    """Write each chunk's sums of gradient^2 and of |curvature|: finite only if every entry is."""
+    """Write each chunk's sums of gradient^2 and of |curvature|: finite only if every entry is.
+
+    L2 has a part in the gradient, which matters here only where parameters are huge.
+    """
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
         gradients = _piece(table, GRADIENT, row, first, last, settings)
@@ -138,6 +156,11 @@ def sum_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
             for i in range(gradients.size):
                 gradient = pull * gradients[i]
                 power += gradient * gradient
+        decay = settings[row, DECAY]
+        if decay != 0:
+            theta = _piece(table, THETA, row, first, last, settings)
+            for i in range(theta.size):
+                power += (decay * theta[i]) * (decay * theta[i])
         sums[k, 0], sums[k, 1] = power, bend
 
 
@@ -155,14 +178,19 @@ def _update(
     decay: Any,
     lr: Any,
     floor: Any,
-) -> None:
+) -> Any:
+    """Update entries; return NaN instead of 0 if some stay, as they would not be finite."""
+    stayed = lr - lr
     for i in range(theta.size):
         gradient = pull * gradients[i] + decay * theta[i]
         curvature = abs(bend * curvatures[i]) + decay
         rate, g[i], v[i], h[i], tau[i] = rule.element_update(
             gradient, curvature, g[i], v[i], h[i], tau[i], floor
         )
-        theta[i] -= lr * rate * gradient
+        moved = theta[i] - lr * rate * gradient
+        stayed += moved - moved
+        theta[i] = _finite_or(moved, theta[i])
+    return stayed
 
 
 @compiled
@@ -177,19 +205,23 @@ def _update_stale(
     decay: Any,
     lr: Any,
     floor: Any,
-) -> None:
-    """Update without a new curvature: an average does not move towards itself."""
+) -> Any:
+    """Do as `_update` without a new curvature: an average does not move towards itself."""
+    stayed = lr - lr
     for i in range(theta.size):
         gradient = pull * gradients[i] + decay * theta[i]
         rate, g[i], v[i], _, tau[i] = rule.element_update(
             gradient, h[i], g[i], v[i], h[i], tau[i], floor
         )
-        theta[i] -= lr * rate * gradient
+        moved = theta[i] - lr * rate * gradient
+        stayed += moved - moved
+        theta[i] = _finite_or(moved, theta[i])
+    return stayed
 
 
 @kernel
-def update_chunks(table: Any, settings: Any, chunks: Any) -> None:
-    """Do the paper's Algorithm 1, with a rate for each entry."""
+def update_chunks(table: Any, settings: Any, chunks: Any, held: Any) -> None:
+    """Do the paper's Algorithm 1, with a rate for each entry; for `held` see `move_chunks`."""
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
@@ -200,9 +232,11 @@ def update_chunks(table: Any, settings: Any, chunks: Any) -> None:
         if table[row, CURVATURE] != 0:
             curvatures = _piece(table, CURVATURE, row, first, last, settings)
             bend = settings[row, CURVATURE_FACTOR]
-            _update(theta, gradients, curvatures, g, v, h, tau, pull, bend, decay, lr, floor)
+            held[k, 0] = _update(
+                theta, gradients, curvatures, g, v, h, tau, pull, bend, decay, lr, floor
+            )
         else:
-            _update_stale(theta, gradients, g, v, h, tau, pull, decay, lr, floor)
+            held[k, 0] = _update_stale(theta, gradients, g, v, h, tau, pull, decay, lr, floor)
     restore_mode(mode)
 
 
@@ -344,8 +378,8 @@ def observe_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
 
 
 @kernel
-def descend_chunks(table: Any, settings: Any, chunks: Any) -> None:
-    """Move tensors against their gradients, each with one rate for all of it."""
+def descend_chunks(table: Any, settings: Any, chunks: Any, held: Any) -> None:
+    """Move tensors against their gradients, each with one rate; for `held` see `move_chunks`."""
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
@@ -353,8 +387,12 @@ def descend_chunks(table: Any, settings: Any, chunks: Any) -> None:
         gradients = _piece(table, GRADIENT, row, first, last, settings)
         pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
         rate = settings[row, LR] * settings[row, RATE]
+        stayed = rate - rate
         for i in range(theta.size):
-            theta[i] -= rate * (pull * gradients[i] + decay * theta[i])
+            moved = theta[i] - rate * (pull * gradients[i] + decay * theta[i])
+            stayed += moved - moved
+            theta[i] = _finite_or(moved, theta[i])
+        held[k, 0] = stayed
     restore_mode(mode)
 
 

@@ -1,5 +1,6 @@
 """An optimizer that measures curvature: in its own backward pass, or inside somebody else's."""
 
+import reprlib
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +11,15 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from pesky.errors import InputError
-from pesky.torch.again import RandomState, random_state
+from pesky.torch.again import RandomState
 from pesky.torch.curvature import Mode
 from pesky.torch.loss_scale import loss_scale_of
 from pesky.torch.measuring import Measuring, gradients_of
 from pesky.torch.pending import Pending
 from pesky.torch.sources import finite_difference
-from pesky.torch.watching import Watcher, untapped
+from pesky.torch.watching import Watched, Watcher, is_registered, untapped
 
-__all__ = ["MeasuringOptimizer", "check_loss", "scale_of"]
+__all__ = ["MeasuringOptimizer", "check_closure", "check_loss", "scale_of"]
 
 
 class MeasuringOptimizer(Optimizer):
@@ -27,26 +28,12 @@ class MeasuringOptimizer(Optimizer):
     counters: dict[str, Any]  # "steps" and "sources" at least; saved with the state
     _measuring: Measuring
     _pending: Pending
+    _watched: list[Watched]
     _measuring_now = False
 
     @abstractmethod
     def _is_due(self) -> bool:
         """Whether the next step needs curvature."""
-
-    def minimize(self, closure: Callable[[], Tensor]) -> Tensor:
-        """Do a whole step on the loss that `closure` computes; return that loss.
-
-        The closure computes: it needs no zero_grad and no backward. Some sources of curvature call it
-        twice; random numbers and buffers such as batch norm's are the same as if it was called once.
-        """
-        self.zero_grad()
-        state = random_state()
-        with torch.enable_grad():
-            loss = closure()
-        check_loss(loss)
-        self._backward(loss, closure, state)
-        self.step()
-        return loss.detach()
 
     def backward(
         self, loss: Tensor, *, again: Callable[[], Tensor] | None = None, scaler: Any = None
@@ -71,7 +58,18 @@ class MeasuringOptimizer(Optimizer):
                 f"watch needs a torch.nn.Module that computes the loss; got {module!r}: wrap a function "
                 "in a module, or use optimizer.backward(loss) in place of loss.backward()"
             )
-        return module.register_forward_hook(Watcher(self, scaler))
+        watcher = Watcher(self, scaler)
+        handle = module.register_forward_hook(watcher)
+        self._watched.append(Watched(type(module).__name__, watcher, handle))
+        return handle
+
+    def _idle_watched(self) -> list[str]:
+        """Return the names of modules that are watched and have had no loss to see."""
+        return [
+            name
+            for name, watcher, handle in self._watched
+            if is_registered(handle) and not watcher.has_seen_loss
+        ]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients, and curvatures with them."""
@@ -95,12 +93,14 @@ class MeasuringOptimizer(Optimizer):
             finally:
                 self._measuring_now = False
 
-        if not self._is_due():
+        found_scale = loss_scale_of(loss) if scale is None else scale
+        self._pending.note_loss(loss, found_scale if scale is None else None)
+        if not self._is_due() or not self._pending.is_finite:
             self._pending.spared = True
             backward()
             return
         parameters = self._parameters()
-        self._pending.loss_scale = loss_scale_of(loss) if scale is None else scale
+        self._pending.loss_scale = found_scale
         source, values = self._measuring.before_backward(
             untapped(loss),
             parameters,
@@ -123,7 +123,8 @@ class MeasuringOptimizer(Optimizer):
         """Measure inside a running backward pass, which has just come to the loss."""
         if self._measuring_now:
             return
-        if not self._is_due():
+        self._pending.note_loss(loss, None)
+        if not self._is_due() or not self._pending.is_finite:
             self._pending.spared = True
             return
         source, values = self._measuring.before_backward(
@@ -164,9 +165,28 @@ def scale_of(scaler: Any) -> float | None:
 
 def check_loss(loss: object) -> None:
     """Refuse what has no gradient."""
-    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+    if isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad and not loss.is_complex():
+        return
+    if not isinstance(loss, Tensor):
+        shown = f"{reprlib.repr(loss)}: give the tensor itself, not its .item() or a list"
+    elif loss.is_complex():
+        shown = f"a complex tensor: take its real part or its absolute value ({loss.dtype})"
+    elif loss.numel() != 1:
+        shown = f"a tensor of shape {tuple(loss.shape)}: take its mean"
+    else:
+        shown = "a tensor without grad: it is detached or constant, or all its parameters are frozen"
+    raise InputError(f"loss must be a tensor of one number that depends on parameters; got {shown}")
+
+
+def check_closure(closure: object) -> None:
+    """Refuse what cannot be called, such as the loss itself."""
+    if isinstance(closure, Tensor):
         raise InputError(
-            f"loss must be a tensor of one number that depends on parameters; got {shown}"
-            f"{' without grad' if isinstance(loss, Tensor) and not loss.requires_grad else ''}"
+            "closure must be a function that computes the loss; got a tensor: "
+            "optimizer.minimize(lambda: loss_fn(model(x), y)), or optimizer.backward(loss) and "
+            "optimizer.step()"
+        )
+    if not callable(closure):
+        raise InputError(
+            f"closure must be a function that computes the loss; got {reprlib.repr(closure)}"
         )

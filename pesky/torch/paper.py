@@ -78,22 +78,24 @@ def batches_of(parts: Iterable[Part], init_batches: int) -> list[Batch | RowsBat
     return [key[0](members) for key, members in alike.items()]
 
 
-def step(batches: Sequence[Batch | RowsBatch], start: Start) -> None:
-    """Let every batch collect or learn."""
+def step(batches: Sequence[Batch | RowsBatch], start: Start) -> bool:
+    """Let every batch collect or learn; return whether entries stay, as they would not be finite."""
+    held = False
     sharing = []
     for batch in batches:
         if isinstance(batch, RowsBatch):
-            batch.advance(start)
+            held |= batch.advance(start)
         elif is_collecting(batch.parts[0].state, start.batches):
             collect(batch, start, rule.START_MEMORY)
         elif batch.parts[0].group["granularity"] == "element":
-            batch.update()
+            held |= batch.update()
             count(batch)
         else:
             sharing.append(batch)
             count(batch)
     for batch, rates in zip(sharing, shared_rates(sharing), strict=True):
-        batch.descend(rates)
+        held |= batch.descend(rates)
+    return held
 
 
 def count(batch: Batch) -> None:

@@ -13,8 +13,10 @@ __all__ = [
     "Part",
     "Start",
     "Sums",
+    "fit",
     "kept_like",
     "overestimate",
+    "set_finite",
     "statistics_type",
 ]
 
@@ -82,8 +84,11 @@ class Batch(Protocol):
     def observe(self, memories: Sequence[float]) -> list[Sums]:
         """Take one of the initial batches into all averages."""
 
-    def update(self) -> None:
-        """Take a sample into the averages and step, each entry with a rate of its own."""
+    def update(self) -> bool:
+        """Take a sample into the averages and step, each entry with a rate of its own.
+
+        Entries that would not be finite stay; return whether there are any.
+        """
 
     def learn(self) -> list[float]:
         """Take a sample into all averages; return each part's sum of h."""
@@ -97,13 +102,41 @@ class Batch(Protocol):
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
 
-    def descend(self, rates: Sequence[float]) -> None:
-        """Step with one rate a part."""
+    def descend(self, rates: Sequence[float]) -> bool:
+        """Step with one rate a part; return whether entries stay, as in `update`."""
 
 
 def statistics_type(parameter: Tensor) -> torch.dtype:
     """Averages of half-precision parameters are kept in float32: small changes would be lost."""
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32
+
+
+def fit(parameter: Tensor, state: dict[str, Any]) -> None:
+    """Let what is kept for a parameter follow it to another type or device.
+
+    A parameter that has got another shape begins anew.
+    """
+    kept = state.get("mean_gradient")
+    if kept is None:
+        return
+    if kept.shape != parameter.shape:
+        state.clear()
+    elif kept.dtype != statistics_type(parameter) or kept.device != parameter.device:
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                state[name] = kept_like(parameter, value)
+
+
+@torch.no_grad()
+def set_finite(parameter: Tensor, value: Tensor) -> bool:
+    """Set a parameter where the value is finite in its type; return whether entries stay."""
+    value = value.to(parameter.dtype)
+    finite = value.isfinite()
+    if bool(finite.all()):
+        parameter.copy_(value)
+        return False
+    parameter.copy_(torch.where(finite, value, parameter))
+    return True
 
 
 def kept_like(parameter: Tensor, value: Tensor) -> Tensor:

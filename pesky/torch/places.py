@@ -8,7 +8,7 @@ from torch import Tensor
 from pesky import collective as shared
 from pesky.torch.collective import Collective
 from pesky.torch.fused import Move, are_same, move
-from pesky.torch.parts import Part, statistics_type
+from pesky.torch.parts import Part, fit, statistics_type
 
 __all__ = ["Places"]
 
@@ -41,11 +41,24 @@ class Places:
 
     def enter(self, visible_is_iterate: bool = False) -> None:
         """Make the parameters the iterate, unless they were changed from outside: then they are it."""
+        self._let_go()
         name = "average" if self._collective.shows_average else "iterate"
         if self._is_changed(name) or (visible_is_iterate and name == "average"):
             self._start_over()
         elif name == "average":
             self.go("iterate")
+
+    def _let_go(self) -> None:
+        """Forget the places of frozen parameters, which stay what is visible of them."""
+        for one in self._moved():
+            fit(one, self._state[one])
+            if not one.requires_grad:
+                self.forget(one)
+
+    def forget(self, parameter: Tensor) -> None:
+        """Forget the places of a parameter, which stays where it is."""
+        for name in _NAMES:
+            self._state[parameter].pop(name, None)
 
     def show(self) -> None:
         """Make the better place visible: the average, if it was the better one lately."""
@@ -70,15 +83,28 @@ class Places:
 
     @torch.no_grad()
     def attempt(self, parameters: list[Tensor], scale: float) -> None:
-        """Set parameters to where a step of this scale along their spare places would lead."""
+        """Set parameters to where a step of this scale along their spare places would lead.
+
+        Those that had no gradient are then at their iterates.
+        """
+        moving = set(parameters)
+        others = [one for one in self._moved() if one not in moving]
+        if others:
+            torch._foreach_copy_(others, self._at("iterate", others))
         for one in parameters:
             state = self._state[one]
             torch.add(state["iterate"], state["previous"], alpha=-scale, out=one)
 
     @torch.no_grad()
-    def move(self, parameters: list[Tensor], scales: list[float]) -> None:
-        """Move iterates by -scale times what is in their spare places, and averages towards them."""
+    def move(self, parameters: list[Tensor], scales: list[float]) -> bool:
+        """Move iterates by -scale times what is in their spare places, and averages towards them.
+
+        Entries that would not be finite stay; return whether there are any. Only what has been
+        computed becomes a place, so that an interrupt leaves each parameter with a sound one.
+        """
+        held, numbers = False, self._collective.numbers
         weight, shows_average = self._collective.count(), self._collective.prefers_average
+        numbers[shared.UNDOABLE] = 0.0  # until all have moved, spare places are no previous ones
         at_once: dict[torch.dtype, list[Move]] = {}
         moving, others = set(parameters), set(self._moved())
         for one, scale in zip(parameters, scales, strict=True):
@@ -88,16 +114,25 @@ class Places:
                 at_once.setdefault(one.dtype, []).append(each)
                 others.remove(one)
             else:
-                torch.add(each.iterate, each.spare, alpha=-scale, out=each.spare)
-            state["iterate"], state["previous"] = each.spare, each.iterate
+                held |= _step(each)
+                self._swap(one)
         for alike in at_once.values():
-            move(alike, weight, shows_average)
+            held |= move(alike, weight, shows_average)
+            for each in alike:
+                self._swap(each.theta)
             self._shown |= {each.theta: "average" if shows_average else "iterate" for each in alike}
         for one in others:
             state = self._state[one]
             state["average"].lerp_(state["iterate"], weight)
             if one not in moving:  # it had no gradient
                 state["previous"].copy_(state["iterate"])
+        numbers[shared.UNDOABLE] = 1.0
+        return held
+
+    def _swap(self, parameter: Tensor) -> None:
+        """Let the spare place become the iterate, and that the previous one."""
+        state = self._state[parameter]
+        state["iterate"], state["previous"] = state["previous"], state["iterate"]
 
     @torch.no_grad()
     def undo(self) -> None:
@@ -122,3 +157,13 @@ class Places:
         for one in self._moved():
             for name in _NAMES:
                 self._state[one][name].copy_(one)
+
+
+def _step(each: Move) -> bool:
+    """Make a spare place the next iterate, within what the parameter's type can hold."""
+    torch.add(each.iterate, each.spare, alpha=-each.scale, out=each.spare)
+    moved = each.spare.to(each.theta.dtype)
+    if bool(moved.isfinite().all()):
+        return False
+    each.spare.copy_(torch.where(moved.isfinite(), each.spare, each.iterate))
+    return True

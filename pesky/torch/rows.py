@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pesky import rule
 from pesky.torch.eager import ELEMENT_AVERAGES, powers_of, sample_of, update_of
-from pesky.torch.parts import OVERESTIMATED, Part, Start, overestimate
+from pesky.torch.parts import OVERESTIMATED, Part, Start, overestimate, set_finite
 
 __all__ = ["RowsBatch"]
 
@@ -27,8 +27,12 @@ class RowsBatch:
         """Return sums of gradient^2 and of |curvature|, which are finite only if every entry is."""
         return powers_of(self._samples)
 
-    def advance(self, start: Start) -> None:
-        """Collect in rows that are still new; update the others."""
+    def advance(self, start: Start) -> bool:
+        """Collect in rows that are still new; update the others.
+
+        Entries that would not be finite stay; return whether there are any.
+        """
+        held = False
         for part, (gradient, curvature) in zip(self.parts, self._samples, strict=True):
             assert part.rows is not None
             new = part.state["initial"][part.rows] < start.batches
@@ -36,7 +40,8 @@ class RowsBatch:
                 _observe(part, part.rows[new], gradient[new], curvature[new], start)
             if not bool(new.all()):
                 bend = None if curvature is None else curvature[~new]
-                _update(part, part.rows[~new], gradient[~new], bend)
+                held |= _update(part, part.rows[~new], gradient[~new], bend)
+        return held
 
 
 def _observe(part: Part, rows: Tensor, gradient: Tensor, curvature: Tensor, start: Start) -> None:
@@ -57,10 +62,13 @@ def _observe(part: Part, rows: Tensor, gradient: Tensor, curvature: Tensor, star
             state[name][complete] = overestimate(state[name][complete], start, rows=len(complete))
 
 
-def _update(part: Part, rows: Tensor, gradient: Tensor, curvature: Tensor | None) -> None:
+def _update(part: Part, rows: Tensor, gradient: Tensor, curvature: Tensor | None) -> bool:
     g, v, h, tau = (part.state[name][rows] for name in ELEMENT_AVERAGES)
     rate, *averages = update_of(part, gradient, curvature, g, v, h, tau)
     for name, value in zip(ELEMENT_AVERAGES, averages, strict=True):
         part.state[name][rows] = value
     step = float(part.group["lr"]) * rate * gradient
-    part.theta[rows] = (part.theta[rows].to(step.dtype) - step).to(part.theta.dtype)
+    touched = part.theta[rows]
+    held = set_finite(touched, touched.to(step.dtype) - step)
+    part.theta[rows] = touched
+    return held

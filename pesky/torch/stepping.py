@@ -8,8 +8,9 @@ from torch import Tensor
 
 from pesky.errors import InputError
 from pesky.torch import paper
-from pesky.torch.parts import Batch, Part, Start, statistics_type
+from pesky.torch.parts import Batch, Part, Start, fit, statistics_type
 from pesky.torch.rows import RowsBatch
+from pesky.torch.skipping import CURVATURE, GRADIENT
 
 __all__ = ["part_of", "polyak_curvature", "unusable"]
 
@@ -18,6 +19,14 @@ def part_of(parameter: Tensor, curvature: Tensor | None, group: dict[str, Any], 
     """Put together what belongs to a parameter; a new one gets its averages."""
     gradient = parameter.grad
     assert gradient is not None
+    if gradient.shape != parameter.shape:
+        raise InputError(
+            f"a parameter of shape {tuple(parameter.shape)} has a gradient of shape "
+            f"{tuple(gradient.shape)}, from before it was changed: call optimizer.zero_grad()"
+        )
+    if curvature is not None and curvature.shape != parameter.shape:
+        curvature = None  # from before it was changed, too
+    fit(parameter, state)
     if not state:
         if gradient.is_sparse and group["granularity"] != "element":
             raise InputError(
@@ -53,7 +62,8 @@ def _at_rows(curvature: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
         return curvature[rows]
     curvature = curvature.coalesce()
     found = torch.zeros_like(gradient, dtype=curvature.dtype)
-    found[torch.searchsorted(rows, curvature.indices()[0])] = curvature.values()
+    known = torch.isin(curvature.indices()[0], rows)  # gradients may have been edited since
+    found[torch.searchsorted(rows, curvature.indices()[0][known])] = curvature.values()[known]
     return found
 
 
@@ -65,9 +75,9 @@ def unusable(batches: Sequence[Batch | RowsBatch], start: Start) -> str | None:
         factor = start.factor if paper.is_collecting(state, start.batches) else 1.0
         largest = torch.finfo(statistics_type(batch.parts[0].theta)).max
         if not factor * power <= largest:  # nor is NaN
-            return "gradient not finite, or its square"
+            return GRADIENT
         if not factor * bend <= largest:
-            return "curvature not finite"
+            return CURVATURE
     return None
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
@@ -26,6 +26,9 @@ def in_threads(work: Callable[[int, int], Any], chunks: int) -> None:
         _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="pesky")
     bounds = [chunks * k // threads for k in range(threads + 1)]
     others = [_pools[threads].submit(work, bounds[k], bounds[k + 1]) for k in range(threads - 1)]
-    work(bounds[-2], bounds[-1])  # this thread does its share too
+    try:
+        work(bounds[-2], bounds[-1])  # this thread does its share too
+    finally:
+        wait(others)  # whatever happens here, Ctrl-C too: they write to memory that others go on with
     for other in others:
         other.result()

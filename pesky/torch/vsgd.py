@@ -1,9 +1,7 @@
 """vSGD as a PyTorch optimizer."""
 
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from math import isfinite
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -12,20 +10,24 @@ from torch import Tensor
 from pesky import collective as shared
 from pesky import rule
 from pesky.errors import InputError, check_count, check_number
-from pesky.torch import following, paper, robust
+from pesky.torch import following, paper, robust, words
+from pesky.torch.again import RandomState, put_back
+from pesky.torch.checkpoints import check_shapes, is_foreign
 from pesky.torch.closures import loss_of
 from pesky.torch.collective import Collective
 from pesky.torch.curvature import Mode
 from pesky.torch.distributed import average_curvature, process_group
-from pesky.torch.evaluating import Evaluation, first_pass, given_again
+from pesky.torch.evaluating import Evaluation, Manner, first_pass, given_again
 from pesky.torch.explaining import Explanation, explain, mean_rates
 from pesky.torch.loss_scale import unscaling
-from pesky.torch.measured import MeasuringOptimizer, check_loss
+from pesky.torch.measured import MeasuringOptimizer, check_closure, check_loss
 from pesky.torch.measuring import Choice, Measuring
 from pesky.torch.parts import Part, Start, kept_like
 from pesky.torch.pending import Pending
 from pesky.torch.places import Places
-from pesky.torch.settings import Granularity, check_choice, check_group, check_parameters
+from pesky.torch.progress import Progress, say
+from pesky.torch.settings import Granularity, check_choice, check_group, check_parameters, check_rates
+from pesky.torch.skipping import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.stepping import part_of, polyak_curvature, unusable
 
 __all__ = ["VSGD"]
@@ -33,17 +35,6 @@ __all__ = ["VSGD"]
 Dialect: TypeAlias = Literal["paper", "robust"]
 
 _SELDOM = 4  # steps to a measurement of curvature in the robust dialect; see docs/theory.md
-
-_NO_AGAIN = (
-    "steps began with losses that can be evaluated again: go on with "
-    "optimizer.minimize(closure) or optimizer.backward(loss, again=closure)"
-)
-_NO_CURVATURE = (
-    "step() found gradients but no curvature. Three ways to get it: "
-    "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
-    "optimizer.backward(loss) in place of loss.backward(); or, once, "
-    "optimizer.watch(loss_module_or_model) where the loop is not yours"
-)
 
 
 class VSGD(MeasuringOptimizer):
@@ -115,8 +106,10 @@ class VSGD(MeasuringOptimizer):
             "skipped": {},  # by reason
             "sources": {},  # of curvature, by name
             "form": "paper" if dialect == "paper" else None,  # or measuring, following; None: open
+            "repeats": True,  # whether a closure that is called again computes the same loss
         }
         self.collective = Collective()
+        self.progress = Progress()
         defaults = {
             "lr": lr,
             "granularity": granularity,
@@ -125,6 +118,7 @@ class VSGD(MeasuringOptimizer):
         }
         super().__init__(params, defaults)
         self._prepare()
+        self._say("lr", words.low_lr(min(float(group["lr"]) for group in self.param_groups)))
 
     def _prepare(self) -> None:
         """Set up what lives between two steps only."""
@@ -133,7 +127,9 @@ class VSGD(MeasuringOptimizer):
         # Whether there are sparse gradients.
         self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
-        self._said_unreached = False
+        self._manner = Manner()
+        self._watched = []
+        self._said: set[str] = set()
 
     def minimize(self, closure: Callable[[], Tensor]) -> Tensor:
         """Do a whole step on the loss that `closure` computes; return that loss.
@@ -142,23 +138,61 @@ class VSGD(MeasuringOptimizer):
         random numbers and buffers such as batch norm's are the same as if it was called once. In the
         robust dialect the parameters are afterwards the better of iterate and average.
         """
-        if not self._is_robust(can_repeat=True):
-            return super().minimize(closure)
+        check_closure(closure)
+        if self._inside:
+            raise InputError(
+                "closure must only compute the loss; got one that calls optimizer.minimize()"
+            )
+        is_measuring = self._is_robust(can_repeat=True)
         self.zero_grad()
-        self._places.enter()
+        if is_measuring:
+            self._places.enter()
         self._inside = True
         try:
             loss, state, buffers = first_pass(closure)
-            check_loss(loss)
-            evaluation = Evaluation(closure, loss, state, buffers)
-            self.collective.has_statistics |= evaluation.has_statistics
-            self._backward(loss, closure, state)
-            self._pending.evaluations = [evaluation]
-            self.step()
+            try:
+                self._minimize(closure, loss, state, buffers)
+            except BaseException:
+                put_back(buffers)
+                raise
+            if is_measuring:
+                self._places.show()
+        except BaseException:  # KeyboardInterrupt, too: as if nothing had been called
+            if is_measuring:
+                self._places.stay("average" if self.collective.shows_average else "iterate")
+            raise
         finally:
             self._inside = False
-            self._places.show()
+            self._pending.clear()
         return loss.detach()
+
+    def _minimize(
+        self,
+        closure: Callable[[], Tensor],
+        loss: Tensor,
+        state: RandomState,
+        buffers: dict[Tensor, Tensor],
+    ) -> None:
+        """Do what is left of a step after the first pass of its closure."""
+        check_loss(loss)
+        if any(one.grad is not None for one in self._parameters()):
+            self._forget_gradients()
+            raise InputError(words.RUNS_BACKWARD)
+        evaluation = Evaluation(closure, loss, state, buffers, self._manner)
+        self._backward(loss, closure if self.counters["repeats"] else None, state)
+        self._pending.first_passes = [evaluation]
+        if self.counters["form"] == "measuring":
+            self.collective.has_statistics |= evaluation.has_statistics
+            self._pending.evaluations = [evaluation]
+        self.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients, and curvatures with them; a closure that `minimize` calls need not."""
+        if not self._inside:
+            self._forget_gradients(set_to_none)
+
+    def _forget_gradients(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
 
     def backward(
         self, loss: Tensor, *, again: Callable[[], Tensor] | None = None, scaler: Any = None
@@ -171,10 +205,11 @@ class VSGD(MeasuringOptimizer):
         check_loss(loss)
         robust_now = self._is_robust(can_repeat=again is not None)
         if robust_now and again is None:
-            raise InputError(_NO_AGAIN)
-        super().backward(loss, again=again, scaler=scaler)
+            raise InputError(words.NO_AGAIN)
+        super().backward(loss, again=again if self.counters["repeats"] else None, scaler=scaler)
         if robust_now and again is not None:
-            self._pending.evaluations.append(given_again(again, loss, self._is_loss_due()))
+            is_due = self._is_loss_due()
+            self._pending.evaluations.append(given_again(again, loss, is_due, self._manner))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -234,26 +269,32 @@ class VSGD(MeasuringOptimizer):
     # --- The step ----------------------------------------------------------------------------------
 
     def _step(self) -> None:
+        for group in self.param_groups:
+            check_rates(group)
         parts = self._parts()
         if not parts:
+            self._conclude(Outcome(skipped=NO_GRADIENT))
             return
         pending = self._pending
+        if pending.shown_loss is not None:
+            self.progress.note_loss(pending.shown_loss)
         among = process_group(self.process_group)
         losses = self._losses(among) if self.counters["form"] == "measuring" else None
         if losses is not None:
-            reason = None if isfinite(losses.first) else "loss not finite"
-            if reason is None and robust.went_wrong(losses, self.collective, self._places):
-                reason = "loss much higher after the last step"
-            if reason is not None:
-                losses.forget_buffers()
-                self._undo(reason)
+            outcome = robust.trouble(losses, self.collective, self._places)
+            if outcome.skipped is not None:
+                self._conclude(outcome)
                 return
         measured = pending.passes > 0
         if self._is_due() and not measured and not pending.spared:
-            raise InputError(_NO_CURVATURE)
+            idle = words.idle(self._idle_watched())
+            raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
         factors = unscaling(self, pending)
         if factors is None:
-            self._skip("the loss scaler found inf or nan")
+            self._conclude(Outcome(skipped=SCALER))
+            return
+        if not pending.is_finite:
+            self._conclude(Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0))
             return
         weight = float(self._curvature_every()) if self.dialect == "robust" else 1.0
         for part in parts:
@@ -275,26 +316,73 @@ class VSGD(MeasuringOptimizer):
     def _losses(self, among: Any) -> robust.Losses:
         """Go to the iterate; return what losses are there."""
         if not self._pending.evaluations:
-            raise InputError(_NO_AGAIN)
+            raise InputError(words.NO_AGAIN)
         if not self._inside:
             self._places.enter(visible_is_iterate=True)
         return robust.Losses(self._pending.evaluations, self.param_groups, among)
 
-    def _undo(self, reason: str) -> None:
-        """Skip this step, and go back to before the last one, which led here."""
+    def _undo(self) -> None:
+        """Go back to before the last step."""
         if self.counters["form"] == "measuring":
             self._places.undo()
             self._places.stay()
         elif self.counters["form"] == "following":
             following.undo(self.state.items(), self.collective)
-        self._skip(reason)
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """Count the step, or say why it was not taken."""
+        if outcome.undo:
+            self._undo()
+        if outcome.held:
+            self._say("held", words.HELD)
+        reason = outcome.skipped
+        if reason is None:
+            self.counters["steps"] += 1
+            self._say("stuck", self.progress.note_step(self.scale))
+            if self.counters["steps"] >= words.IDLE:
+                self._say("idle", words.idle(self._idle_watched()))
+            return
+        for one in self._pending.first_passes:
+            one.forget_buffers()
+        self.counters["skipped"][reason] = self.counters["skipped"].get(reason, 0) + 1
+        message = self.progress.note_skip(reason)
+        if reason == NO_REPEAT:
+            self._stop_repeating()
+        else:
+            self._say(reason, message)
+
+    @property
+    def scale(self) -> float | None:
+        """The scale of the steps; None where there is none, or where nothing is to move."""
+        is_moving = any(float(group["lr"]) > 0 for group in self.param_groups)
+        return self.collective.scale if is_moving and self.counters["form"] != "paper" else None
+
+    def _stop_repeating(self) -> None:
+        """Go on without second evaluations, as their losses have nothing to do with the first one."""
+        self.counters["repeats"] = False
+        if self._measuring.choice == "finite-difference":
+            raise InputError(f"curvature='finite-difference' needs a {words.REPEATS_NOT}")
+        self.counters["form"] = "following"
+        self._places.stay("average" if self.collective.shows_average else "iterate")
+        for one in self.state:
+            self._places.forget(one)
+        self.collective.numbers = list(shared.START)
+        self._say(
+            "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
+        )
+
+    def _say(self, name: str, message: str | None) -> None:
+        """Warn once, if there is something to say."""
+        if message and name not in self._said:
+            self._said.add(name)
+            say(message)
 
     def _parts(self) -> list[Part]:
         parts = [
             part_of(one, self._pending.values.get(one), group, self.state[one])
             for group in self.param_groups
             for one in group["params"]
-            if one.grad is not None and one.numel() > 0
+            if one.grad is not None and one.requires_grad and one.numel() > 0
         ]
         self._by_rows |= any(part.rows is not None for part in parts)
         return parts
@@ -307,17 +395,18 @@ class VSGD(MeasuringOptimizer):
         batches = paper.batches_of(ready, self.init_batches)
         reason = unusable(batches, start)
         if reason is not None:
-            self._undo(reason)
+            # One such batch is the data's fault; of two in a row the last step may be the reason.
+            self._conclude(Outcome(skipped=reason, undo=self.progress.skipped > 0))
             return
         if self.counters["form"] == "paper":
-            paper.step(batches, start)
+            outcome = Outcome(held=paper.step(batches, start))
         elif losses is None:
-            following.step(batches, start, self.collective)
+            outcome = following.step(batches, start, self.collective)
         else:
             places, interval, due = self._places, self._loss_every(), self._is_loss_due()
-            robust.step(batches, start, losses, self.collective, places, interval, due)
-        self.counters["steps"] += 1
-        self.counters["moves"] += not new
+            outcome = robust.step(batches, start, losses, self.collective, places, interval, due)
+        self._conclude(outcome)
+        self.counters["moves"] += not new and outcome.skipped is None
         still = [part for part in new if paper.is_collecting(part.state, self.init_batches)]
         self.counters["collecting"] = bool(still)
 
@@ -329,18 +418,13 @@ class VSGD(MeasuringOptimizer):
             sum(one.numel() for group in self.param_groups for one in group["params"])
         )
 
-    def _skip(self, reason: str) -> None:
-        skipped = self.counters["skipped"]
-        skipped[reason] = skipped.get(reason, 0) + 1
-
     def _say_if_unreached(self, parts: list[Part]) -> None:
         unreached = sum(part.curvature is None for part in parts)
-        if unreached and not self._said_unreached:
-            self._said_unreached = True
-            warnings.warn(
+        if unreached:
+            self._say(
+                "unreached",
                 f"{unreached} of {len(parts)} parameters with a gradient have no curvature: "
                 "no loss that was watched or given to optimizer.backward() depends on them",
-                stacklevel=5,
             )
 
     # --- What torch expects of an optimizer --------------------------------------------------------
@@ -367,10 +451,15 @@ class VSGD(MeasuringOptimizer):
             **state,
             "counters": deepcopy(self.counters),
             "collective": self.collective.as_dict(),
+            "progress": self.progress.as_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from where `state_dict` was called."""
+        if is_foreign(state_dict):
+            say(words.FOREIGN)
+            return
+        check_shapes(state_dict, [one for group in self.param_groups for one in group["params"]])
         super().load_state_dict(state_dict)
         # torch casts averages to the type of the parameter, be it half precision, and shares tensors.
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
@@ -380,16 +469,17 @@ class VSGD(MeasuringOptimizer):
                 if isinstance(value, Tensor):
                     self.state[parameter][name] = kept_like(parameter, value)
         if "counters" in state_dict:
-            self.counters = deepcopy(state_dict["counters"])
+            self.counters = {"repeats": True, **deepcopy(state_dict["counters"])}
         if "collective" in state_dict:
             self.collective = Collective.from_dict(state_dict["collective"])
+        self.progress = Progress.from_dict(state_dict.get("progress", {}))
         self._prepare()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles consist of; `watch` is not copied."""
         settings = ("dialect", "curvature_every", "init_batches", "slow_start", "even_start")
-        names = (*settings, "process_group")
-        own = {name: getattr(self, name) for name in (*names, "counters", "collective", "_measuring")}
+        names = (*settings, "process_group", "counters", "collective", "progress", "_measuring")
+        own = {name: getattr(self, name) for name in names}
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -3,12 +3,13 @@
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
-__all__ = ["Watcher", "untapped"]
+__all__ = ["Watched", "Watcher", "is_registered", "untapped"]
 
 OnBackward = Callable[[Tensor, Tensor], None]
 
@@ -50,10 +51,11 @@ class Watcher:
         self._optimizer: Callable[[], Any] = weakref.ref(optimizer)
         self._scaler = scaler
         self._said = False
+        self.has_seen_loss = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the optimizer behind."""
-        return {"_optimizer": _nothing, "_scaler": None, "_said": True}
+        return {"_optimizer": _nothing, "_scaler": None, "_said": True, "has_seen_loss": True}
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> Any:
         """Return the output with its loss tapped, or None to leave it alone."""
@@ -70,12 +72,27 @@ class Watcher:
                     stacklevel=3,
                 )
             return None
+        self.has_seen_loss = True
         return _replaced(output, name, _Tap.apply(loss, self._report))  # type: ignore[no-untyped-call]
 
     def _report(self, loss: Tensor, upstream: Tensor) -> None:
         optimizer = self._optimizer()
         if optimizer is not None:
             optimizer._watched_backward(loss, upstream, self._scaler)
+
+
+class Watched(NamedTuple):
+    """A module that is watched, by the name of its class."""
+
+    name: str
+    watcher: Watcher
+    handle: RemovableHandle
+
+
+def is_registered(handle: RemovableHandle) -> bool:
+    """Whether a hook is still there."""
+    hooks = handle.hooks_dict_ref()
+    return hooks is not None and handle.id in hooks
 
 
 def _nothing() -> None:

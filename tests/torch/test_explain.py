@@ -74,6 +74,7 @@ def on_a_bowl(steps, noise, h=1.0, start=1.0, **settings):
     return optimizer
 
 
+@pytest.mark.filterwarnings("ignore:the loss has not moved")
 def test_noise_is_named():
     assert whys(on_a_bowl(3000, noise=1.0, start=0.0, slow_start=1)) == ["held down by noise"]
 

@@ -38,7 +38,9 @@ def test_a_loss_is_evaluated_again_only_where_it_is_measured():
         optimizer.minimize(lambda: (counting(), F.cross_entropy(model(x), y))[1])
 
     calls = counted_calls(INITIAL + EARLY + 20 * LOSS_EVERY, step)
-    assert all(count == 3 for count in calls[::LOSS_EVERY])  # at the end of the step, at the average
+    measured = calls[::LOSS_EVERY]  # at the end of the step, at the average; seldom, whether it repeats
+    assert set(measured) <= {3, 4}
+    assert measured.count(4) <= 2  # as seldom as powers of two
     assert all(count == 1 for place, count in enumerate(calls) if place % LOSS_EVERY)
 
 

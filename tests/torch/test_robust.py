@@ -350,7 +350,7 @@ def test_a_poisoned_batch_does_no_harm_and_is_counted(poison):
     if poison != 1e6:
         assert sum(optimizer.counters["skipped"].values()) == 3
     if not math.isfinite(poison):
-        assert optimizer.collective.restored == 1  # the others were no fault of a step
+        assert optimizer.collective.restored == 0  # it was no fault of a step
     train(optimizer, model, classes(150), F.cross_entropy)
     # What only looks like a loss is learnt from, and averages forget it slowly; knowing nothing is 1.1.
     assert F.cross_entropy(model(x), y) < (1.0 if poison == 1e6 else 0.5)

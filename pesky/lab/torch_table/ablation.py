@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from unittest.mock import patch
 
 import torch
@@ -24,6 +24,7 @@ from pesky.torch.direction import Direction
 from pesky.torch.eager import ELEMENT_AVERAGES, sample_of
 from pesky.torch.parts import Batch, Part
 from pesky.torch.places import Places
+from pesky.torch.skipping import NOT_FINITE, Outcome
 
 __all__ = ["ABLATION_TASKS", "PARTS", "LeftOut", "without"]
 
@@ -60,9 +61,11 @@ def _show_iterate(collective: Collective) -> bool:
     return False
 
 
-def _never_wrong(losses: robust.Losses, collective: Collective, places: Places) -> bool:
+def _no_trouble(losses: robust.Losses, collective: Collective, places: Places) -> Outcome:
+    if not isfinite(losses.first):
+        return Outcome(skipped=NOT_FINITE, undo=True)
     shared.add_loss(collective.numbers, losses.first)
-    return False
+    return Outcome()
 
 
 def _is_not_finite(change: float, slope: float, scale: float) -> bool:
@@ -130,7 +133,7 @@ PARTS = {
     ),
     "undo": LeftOut(
         "no step is undone while losses are finite",
-        partial(patch.object, robust, "went_wrong", _never_wrong),
+        partial(patch.object, robust, "trouble", _no_trouble),
     ),
     "shortening": LeftOut(
         "no step is shortened while losses are finite",

@@ -1,0 +1,40 @@
+"""Whether a `state_dict` is one of ours, for these parameters."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from pesky.errors import InputError
+
+__all__ = ["check_shapes", "is_foreign"]
+
+_OWN_SETTING = "granularity"  # that no other optimizer's groups have
+_BY_ROWS = ("initial",)  # what sparse gradients have a number a row for
+
+
+def is_foreign(state_dict: dict[str, Any]) -> bool:
+    """Whether another optimizer made it."""
+    groups = state_dict.get("param_groups", [])
+    states = state_dict.get("state", {}).values()
+    return any(_OWN_SETTING not in group for group in groups) or any(
+        "initial" not in state for state in states if state
+    )
+
+
+def check_shapes(state_dict: dict[str, Any], parameters: Sequence[Tensor]) -> None:
+    """Refuse averages of other shapes than the parameters'."""
+    numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+    if len(numbers) != len(parameters):
+        raise InputError(
+            f"state_dict has {len(numbers)} parameters, the optimizer {len(parameters)}: "
+            "make it with the same parameters in the same order"
+        )
+    for place, (number, parameter) in enumerate(zip(numbers, parameters, strict=True)):
+        for name, value in state_dict["state"].get(number, {}).items():
+            wanted = parameter.shape[:1] if name in _BY_ROWS else parameter.shape
+            if isinstance(value, Tensor) and value.shape != wanted:
+                raise InputError(
+                    f"state_dict has {name!r} of shape {tuple(value.shape)} for parameter {place} of "
+                    f"shape {tuple(parameter.shape)}: it belongs to another model or order of parameters"
+                )

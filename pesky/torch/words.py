@@ -1,0 +1,62 @@
+"""What an optimizer says: what is wrong, and what to do."""
+
+from collections.abc import Sequence
+
+__all__ = [
+    "FOREIGN",
+    "HELD",
+    "IDLE",
+    "NO_AGAIN",
+    "NO_CURVATURE",
+    "REPEATS_NOT",
+    "RUNS_BACKWARD",
+    "idle",
+    "low_lr",
+]
+
+REPEATS_NOT = (
+    "closure that computes the same loss when it is called again, and this one does not: draw the batch "
+    "(and random numbers other than torch's) before optimizer.minimize(closure), not inside the closure"
+)
+RUNS_BACKWARD = (
+    "closure must only compute the loss; got one that called backward(), which minimize() does itself: "
+    "leave zero_grad() and backward() out of it"
+)
+HELD = (
+    "some entries of parameters stayed where they are, as their step would have led to inf: the loss "
+    "may be unbounded, or parameters in half precision too large for it"
+)
+NO_AGAIN = (
+    "steps began with losses that can be evaluated again: go on with "
+    "optimizer.minimize(closure) or optimizer.backward(loss, again=closure)"
+)
+NO_CURVATURE = (
+    "step() found gradients but no curvature. Three ways to get it: "
+    "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
+    "optimizer.backward(loss) in place of loss.backward(); or, once, "
+    "optimizer.watch(loss_module_or_model) where the loop is not yours"
+)
+FOREIGN = (
+    "load_state_dict: this is the state of another optimizer, of which nothing can be used; "
+    "VSGD goes on with its own"
+)
+IDLE = 5  # steps without a loss from a watched module
+
+_LOW_LR = 0.1  # below, it is one that somebody is used to, or a framework's default
+
+
+def idle(names: Sequence[str]) -> str:
+    """Say which watched modules have had no loss to see; nothing if there are none."""
+    if not names:
+        return ""
+    return f"the watched {', '.join(names)} has produced no loss yet: watch the module that computes it"
+
+
+def low_lr(lr: float) -> str | None:
+    """Say that an lr is one of an ordinary optimizer; none at all is meant."""
+    if not 0 < lr < _LOW_LR:
+        return None
+    return (
+        f"lr={lr:g} multiplies the rates, which set themselves, and makes them too small: leave it out, "
+        "or set lr=1 where a framework passes another (skorch: NeuralNet(..., lr=1))"
+    )
