@@ -44,19 +44,38 @@ def tensors(of):
     return found
 
 
+def directed(name):
+    """A pass that writes directions, which are then compared as the averages are."""
+
+    def run(batch):
+        floors = [0.1 * k for k in range(len(SIZES))]
+        directions = [torch.empty_like(part.theta) for part in batch.parts]
+        slope = getattr(batch, name)(floors, directions)
+        for part, direction in zip(batch.parts, directions, strict=True):
+            part.state["direction"] = direction
+        return slope
+
+    return run
+
+
 PASSES = {
     "update": ("element", lambda batch: batch.update()),
+    "learn": ("element", lambda batch: batch.learn()),
+    "direct": ("element", directed("direct")),
+    "learn and direct": ("element", directed("learn_and_direct")),
     "observe": ("element", lambda batch: batch.observe([3.0] * len(SIZES))),
     "observe together": ("block", lambda batch: batch.observe([3.0] * len(SIZES))),
     "average": ("block", lambda batch: batch.average([3.0] * len(SIZES))),
     "descend": ("block", lambda batch: batch.descend([0.1 * k for k in range(len(SIZES))])),
     "powers": ("element", lambda batch: batch.powers()),
 }
+# Learning and directing are one pass where there is no fresh curvature only.
+WITH_CURVATURE = [(name, fresh) for name in PASSES for fresh in (True, False)]
+WITH_CURVATURE.remove(("learn and direct", True))
 
 
-@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize(("name", "fresh"), WITH_CURVATURE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", PASSES)
 def test_kernels_do_as_eager_operations(name, dtype, fresh):
     granularity, run = PASSES[name]
     settings = {"weight_decay": 0.0} if name == "powers" else {}  # which eager powers include
@@ -65,7 +84,8 @@ def test_kernels_do_as_eager_operations(name, dtype, fresh):
     with torch.no_grad():
         numbers = run(FusedBatch(fused)), run(EagerBatch(eager))
     if numbers[0] is not None:
-        torch.testing.assert_close(*map(torch.tensor, numbers), rtol=1e-3, atol=1e-5)
+        tolerances = {"rtol": 1e-3, "atol": 1e-5} if dtype == torch.float32 else TOLERANCES[dtype]
+        torch.testing.assert_close(*(torch.tensor(each, dtype=dtype) for each in numbers), **tolerances)
     for ours, theirs in zip(tensors(fused), tensors(eager), strict=True):
         torch.testing.assert_close(ours, theirs, **TOLERANCES[dtype])
 

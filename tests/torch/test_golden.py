@@ -1,0 +1,231 @@
+"""Golden trajectories: nothing changes the numbers of pesky.torch unnoticed, on any processor."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from pesky.errors import InputError
+from pesky.torch.eager import EagerBatch
+from pesky.torch.fused import FusedBatch
+from pesky.torch.rows import RowsBatch
+from tests.torch.golden import (
+    CASES,
+    COMMAND,
+    FORMS,
+    GRANULARITIES,
+    INITIAL,
+    PLAIN,
+    SPECIAL,
+    Case,
+    Words,
+    changed,
+    gap,
+    golden,
+    grid,
+    numbers,
+    passes_of,
+    read,
+    run,
+    vector,
+)
+
+# A start that is off by 1e-12 ends up to 1e-10 away, and the order of sums, or another processor's
+# instructions, make 1e-10 at most; 3 % of any constant make 1e-4 at least.
+TOLERANCE = 1e-8
+NUDGE = 1e-12
+
+RUNS = [(name, passes) for name, case in CASES.items() for passes in passes_of(case)]
+
+
+def flat(of):
+    return {
+        f"{name} {number}": value for name, values in of.items() for number, value in enumerate(values)
+    }
+
+
+@pytest.mark.parametrize(("name", "passes"), RUNS)
+def test_trajectories_are_golden(name, passes):
+    case, (factor, kept) = CASES[name], golden(name)
+    found = numbers(case, factor, **passes_of(case)[passes])
+    assert flat(found) == pytest.approx(flat(kept), rel=TOLERANCE, abs=0), (
+        f"{name} gives other numbers than golden.csv has: if that is meant, make it anew by `{COMMAND}`"
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_golden_number_hangs_on_the_last_bits(name):
+    factor, kept = golden(name)
+    assert gap(numbers(CASES[name], factor, nudge=NUDGE), kept) < TOLERANCE / 10
+
+
+# --- What is guarded --------------------------------------------------------------------------------
+
+
+def test_every_form_granularity_and_pass_has_its_trajectory():
+    kept = read()
+    assert set(kept) == set(CASES)
+    assert all(kept[name]["moves"][0] >= 120 for name in CASES)
+    guarded = {
+        (case.form, case.granularity, passes) for case in PLAIN.values() for passes in passes_of(case)
+    }
+    everything = {
+        (form, granularity, passes)
+        for form in FORMS
+        for granularity in GRANULARITIES
+        for passes in ("fused", "eager", "sparse")
+    }
+    assert everything - guarded == {
+        (form, granularity, "sparse") for form in FORMS for granularity in REFUSED_WITH_SPARSE
+    }
+
+
+REFUSED_WITH_SPARSE = ("block", "global")
+
+
+@pytest.mark.parametrize("granularity", REFUSED_WITH_SPARSE)
+@pytest.mark.parametrize("form", FORMS)
+def test_sparse_gradients_have_no_shared_rates(form, granularity):
+    with pytest.raises(InputError, match="granularity must be 'element' for parameters with sparse"):
+        next(run(Case(form, granularity, Words)))
+
+
+@pytest.mark.parametrize(("name", "passes"), [pair for pair in RUNS if pair[0] in PLAIN])
+def test_passes_are_those_that_the_name_says(name, passes, monkeypatch):
+    used = set()
+    for kind in (FusedBatch, EagerBatch, RowsBatch):
+        begin = kind.__init__
+
+        def noting(self, parts, kind=kind, begin=begin):
+            used.add(kind)
+            begin(self, parts)
+
+        monkeypatch.setattr(kind, "__init__", noting)
+    case = CASES[name]
+    for step, _ in enumerate(run(case, **passes_of(case)[passes])):
+        if step > INITIAL:
+            break
+    expected = {"fused": {FusedBatch}, "eager": {EagerBatch}, "sparse": {RowsBatch, FusedBatch}}
+    assert used == expected[passes]
+
+
+# Where each constant has a say. SHORTEST has no trajectory: steps so short are nothing but rounding.
+ROBUST = ("measuring element layers", "again element layers", "following element layers")
+SAYS = {
+    "pesky.rule.START_MEMORY": (
+        *("paper element layers", "paper block layers", "paper global layers"),
+        *(name for name, case in PLAIN.items() if case.problem is Words),  # rows follow the paper
+    ),
+    "pesky.collective.MEMORY": ROBUST,
+    "pesky.collective.MEMORY_SHARE": ROBUST,
+    "pesky.collective.PROBE": ROBUST,
+    "pesky.collective.PROBE_FACTOR": ROBUST[:2],
+    "pesky.collective.GROWTH": ROBUST[:2],
+    "pesky.collective.SHARE": ROBUST[:2],
+    "pesky.collective.FOLLOWING": ROBUST[2:],
+    "pesky.collective.FEWEST": ("seldom",),
+    "pesky.collective.GROSS": ("undone",),
+    "pesky.collective.STEEP": ("steep",),
+    "pesky.collective.ATTEMPTS": ("walled",),
+    "pesky.torch.following._GROSS": ("turned",),
+    "pesky.torch.following._LAG": ("calmed",),
+    "pesky.torch.following._KEPT": ("calmed",),
+    "pesky.torch.vsgd._SELDOM": ROBUST,
+    "pesky.torch.collective.HISTORY": ROBUST,
+}
+
+
+@pytest.mark.parametrize(
+    ("constant", "name"), [(constant, name) for constant, names in SAYS.items() for name in names]
+)
+def test_a_changed_constant_breaks_the_trajectories_it_has_a_say_in(constant, name):
+    factor, kept = golden(name)
+    with changed(constant, times=1.03):
+        assert gap(numbers(CASES[name], factor), kept) > 1000 * TOLERANCE
+
+
+def test_every_special_trajectory_is_there_for_a_constant():
+    assert set(SPECIAL) <= {name for names in SAYS.values() for name in names}
+
+
+# --- Other types ------------------------------------------------------------------------------------
+
+STEPS = 10  # that move
+
+
+class Drift(nn.Module):
+    """A linear layer behind targets that move on.
+
+    Measuring needs losses that change over the first probe, 1e-3 of the direction. In bfloat16 they do
+    where parameters begin at zero, and where inputs that are alike make the direction some 200 times too
+    long, so that the probe is a good part of a step.
+    """
+
+    inputs = 256
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.layer = nn.Linear(self.inputs, 2, dtype=dtype)
+        for one in self.parameters():
+            nn.init.zeros_(one)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    @staticmethod
+    def criterion(outputs, targets):
+        return mse_loss(outputs, targets.to(outputs.dtype))
+
+    @classmethod
+    def batches(cls, steps):
+        rng = np.random.default_rng(15)
+        for step in range(steps):
+            targets = grid(rng, 16, 2, most=1.0) + (step + 4) * np.array([0.5, -0.75])
+            yield torch.tensor(1 + grid(rng, 16, cls.inputs, most=0.5)), torch.tensor(targets)
+
+
+# How many eps of its type a run may be away from the one in float64.
+ROUNDED = STEPS / 2  # parameters are rounded in each step, by eps / 2 at most
+MEASURED = 4 * STEPS  # a step's length comes from differences of losses, four in number
+PROBED = (
+    8.0  # outputs that are rounded are rounded over a probe, too, which is a fifth of a step or more
+)
+
+PRECISIONS = [
+    (case, torch.float32, MEASURED if case.form in ("measuring", "again") else ROUNDED)
+    for case in PLAIN.values()
+]
+PRECISIONS += [
+    (case, torch.bfloat16, ROUNDED) for case in PLAIN.values() if case.form in ("paper", "following")
+]
+PRECISIONS += [
+    (Case(form, granularity, Drift), torch.bfloat16, PROBED)
+    for form in ("measuring", "again")
+    for granularity in GRANULARITIES
+]
+
+
+def first_moves(case, dtype):
+    """Parameters and scale after each of the first steps that move."""
+    short = replace(case, steps=INITIAL + STEPS)
+    found = [(vector(net), optimizer.collective.scale) for _, net, optimizer in run(short, dtype=dtype)]
+    return found[INITIAL:]
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype", "allowed"),
+    PRECISIONS,
+    ids=lambda value: (
+        f"{value.form}-{value.granularity}-{value.problem.__name__}" if isinstance(value, Case) else None
+    ),
+)
+def test_other_types_begin_as_float64_does(case, dtype, allowed):
+    tolerance = allowed * torch.finfo(dtype).eps
+    exact, rounded = (first_moves(case, kind) for kind in (torch.float64, dtype))
+    for (theta, scale), (theta_found, scale_found) in zip(exact, rounded, strict=True):
+        assert (theta_found - theta).norm() <= tolerance * theta.norm()
+        assert scale_found == pytest.approx(scale, rel=tolerance)
+    assert not torch.equal(exact[-1][0], rounded[-1][0])
