@@ -246,9 +246,8 @@ def numbers(case: Case, factor: float = 1.0, **start: Any) -> Numbers:
                 add(scale=shared["scale"], caution=shared["caution"])
     told = optimizer.explain().as_dict()
     for report in told["parameters"]:
-        add(
-            **{name: sum(report[name]) for name in ("rate", "memory", "signal", "curvature")}
-        )  # quartiles
+        quartiles = {name: report[name] for name in ("rate", "memory", "signal", "curvature")}
+        add(**{name: sum(values) for name, values in quartiles.items()})
     add(steps=told["steps"], moves=optimizer.state_dict()["counters"]["moves"])
     if case.form != "paper":
         add(shortened=shared["shortened"], restored=shared["restored"], history=sum(shared["history"]))
