@@ -168,9 +168,9 @@ def _seen(optimizer: Any, group: dict[str, Any], state: dict[str, Any]) -> _Seen
     if group["granularity"] != "element":
         shared = group["shared"] if group["granularity"] == "global" else state
         return _Seen(
-            rate=torch.tensor([lr * shared["rate"]]),
-            memory=torch.tensor([shared["memory"]]),
-            signal=torch.tensor([shared["signal"]]),
+            rate=torch.tensor([lr * shared["rate"]], dtype=torch.float64),
+            memory=torch.tensor([shared["memory"]], dtype=torch.float64),
+            signal=torch.tensor([shared["signal"]], dtype=torch.float64),
             curvature=h.flatten(),
         )
     v, tau = state["mean_square"], state["memory"]
