@@ -77,7 +77,7 @@ def move(moves: Sequence[Move], weight: float, shows_average: bool) -> bool:
         len(chunks),
     )
     torch.autograd.graph.increment_version([each.theta for each in moves])
-    return bool(held.any())  # NaN is not zero
+    return bool(held.any())
 
 
 class FusedBatch:
@@ -140,7 +140,7 @@ class FusedBatch:
         held = self._sums(kernel, 1)
         # So that autograd notices where somebody goes on with a graph of the parameters before.
         torch.autograd.graph.increment_version([part.theta for part in self.parts])
-        return bool(held.any())  # NaN is not zero
+        return bool(held.any())
 
     def _sums(self, kernel: Any, columns: int) -> NDArray[np.float64]:
         """Run a kernel that writes a row of sums for each chunk."""

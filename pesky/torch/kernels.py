@@ -114,7 +114,7 @@ def move_chunks(
 ) -> None:
     """Write iterate - scale spare over the spare place, take it into the average, show one of both.
 
-    Entries that would not be finite stay; a chunk's `held` is then NaN instead of 0.
+    Entries that would not be finite stay; `held` is their number in each chunk.
     """
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
@@ -125,9 +125,9 @@ def move_chunks(
         scale = scales[row]
         stayed = scale - scale
         for i in range(theta.size):
-            moved = iterate[i] - scale * spare[i]
-            stayed += moved - moved
-            moved = _finite_or(moved, iterate[i])
+            wanted = iterate[i] - scale * spare[i]
+            moved = _finite_or(wanted, iterate[i])
+            stayed += wanted != moved
             mean = _finite_or(average[i] + weight * (moved - average[i]), moved)
             spare[i] = moved
             average[i] = mean
@@ -179,7 +179,7 @@ def _update(
     lr: Any,
     floor: Any,
 ) -> Any:
-    """Update entries; return NaN instead of 0 if some stay, as they would not be finite."""
+    """Update entries; return how many stay, as they would not be finite."""
     stayed = lr - lr
     for i in range(theta.size):
         gradient = pull * gradients[i] + decay * theta[i]
@@ -188,8 +188,8 @@ def _update(
             gradient, curvature, g[i], v[i], h[i], tau[i], floor
         )
         moved = theta[i] - lr * rate * gradient
-        stayed += moved - moved
         theta[i] = _finite_or(moved, theta[i])
+        stayed += moved != theta[i]
     return stayed
 
 
@@ -214,8 +214,8 @@ def _update_stale(
             gradient, h[i], g[i], v[i], h[i], tau[i], floor
         )
         moved = theta[i] - lr * rate * gradient
-        stayed += moved - moved
         theta[i] = _finite_or(moved, theta[i])
+        stayed += moved != theta[i]
     return stayed
 
 
@@ -240,6 +240,15 @@ def update_chunks(table: Any, settings: Any, chunks: Any, held: Any) -> None:
     restore_mode(mode)
 
 
+@compiled
+def _total(values: Any) -> Any:
+    """Return the sum of values, apart from loops that write; see `_slope`."""
+    total = values[0] - values[0]
+    for i in range(values.size):
+        total += values[i]
+    return total
+
+
 @kernel
 def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     """Take tensors into all averages, each entry with its own memory; write each chunk's sum of h."""
@@ -249,7 +258,6 @@ def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
         theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
         tau = _piece(table, MEMORIES, row, first, last, settings)
         pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
-        total = decay - decay
         if table[row, CURVATURE] != 0:
             curvatures = _piece(table, CURVATURE, row, first, last, settings)
             bend, weight = settings[row, CURVATURE_FACTOR], settings[row, WEIGHT]
@@ -259,15 +267,26 @@ def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
                 _, g[i], v[i], h[i], tau[i] = rule.element_update(
                     gradient, curvature, g[i], v[i], h[i], tau[i], None, weight
                 )
-                total += h[i]
         else:
             for i in range(theta.size):
                 _, g[i], v[i], _, tau[i] = rule.element_update(
                     pull * gradients[i] + decay * theta[i], h[i], g[i], v[i], h[i], tau[i]
                 )
-                total += h[i]
-        sums[k, 0] = total
+        sums[k, 0] = _total(h)
     restore_mode(mode)
+
+
+@compiled
+def _slope(theta: Any, gradients: Any, direction: Any, pull: Any, decay: Any) -> Any:
+    """Return the sum of gradient times direction.
+
+    A loop that sums and writes is compiled in two ways, of which the distance of the arrays in memory
+    decides: the order of the sum, and so its last digit, would depend on where they happen to lie.
+    """
+    slope = decay - decay
+    for i in range(theta.size):
+        slope += (pull * gradients[i] + decay * theta[i]) * direction[i]
+    return slope
 
 
 @kernel
@@ -279,13 +298,11 @@ def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
         theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
         direction = _piece(table, DIRECTION, row, first, last, settings)
         pull, decay, floor = settings[row, GRADIENT_FACTOR], settings[row, DECAY], settings[row, FLOOR]
-        slope = decay - decay
         for i in range(theta.size):
             gradient = pull * gradients[i] + decay * theta[i]
             ratio = rule.noise_ratio(g[i] * g[i], v[i])
             direction[i] = rule.learning_rate(ratio, rule.at_least(h[i], floor)) * gradient
-            slope += gradient * direction[i]
-        sums[k, 0] = slope
+        sums[k, 0] = _slope(theta, gradients, direction, pull, decay)
     restore_mode(mode)
 
 
@@ -299,15 +316,13 @@ def learn_and_direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -
         tau = _piece(table, MEMORIES, row, first, last, settings)
         direction = _piece(table, DIRECTION, row, first, last, settings)
         pull, decay, floor = settings[row, GRADIENT_FACTOR], settings[row, DECAY], settings[row, FLOOR]
-        slope = decay - decay
         for i in range(theta.size):
             gradient = pull * gradients[i] + decay * theta[i]
             rate, g[i], v[i], _, tau[i] = rule.element_update(
                 gradient, h[i], g[i], v[i], h[i], tau[i], floor
             )
             direction[i] = rate * gradient
-            slope += gradient * direction[i]
-        sums[k, 0] = slope
+        sums[k, 0] = _slope(theta, gradients, direction, pull, decay)
     restore_mode(mode)
 
 
@@ -390,8 +405,8 @@ def descend_chunks(table: Any, settings: Any, chunks: Any, held: Any) -> None:
         stayed = rate - rate
         for i in range(theta.size):
             moved = theta[i] - rate * (pull * gradients[i] + decay * theta[i])
-            stayed += moved - moved
             theta[i] = _finite_or(moved, theta[i])
+            stayed += moved != theta[i]
         held[k, 0] = stayed
     restore_mode(mode)
 

@@ -1,5 +1,6 @@
 """Compiled kernels and eager operations do the same, whatever the sizes, types and threads."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -7,6 +8,7 @@ from pesky.torch import VSGD
 from pesky.torch.eager import EagerBatch
 from pesky.torch.fused import FusedBatch, Move, are_same, is_fusible, move
 from pesky.torch.kernels import CHUNK
+from pesky.torch.parts import Part
 from pesky.torch.stepping import part_of
 
 SIZES = ((), (1,), (7, 3), (CHUNK,), (CHUNK + 1,), (3, CHUNK + 5))
@@ -154,3 +156,43 @@ def test_a_move_is_an_addition_and_an_average(kind, shows_average):
     move(moves, 0.3, shows_average)
     for each, wanted in zip(moves, expected, strict=True):
         torch.testing.assert_close(each[:4], wanted)
+
+
+def test_nothing_depends_on_where_arrays_lie_in_memory():
+    """A compiler may choose between two orders of a sum by how near to each other its arrays are."""
+    generator = np.random.default_rng(0)
+    memory = torch.empty(100_000)
+    for size in range(1, 70):
+        values = {name: torch.rand(size) + 0.1 for name in (*PIECES, "mean_square")}
+        values["mean_square"] += values["mean_gradient"].square()
+        values["memory"] += 2
+        near = passed(*laid_out(memory, values, generator.permutation(len(values)), gap=0))
+        far = passed(*laid_out(memory, values, range(len(values)), gap=5000))
+        assert all(torch.equal(one, other) for one, other in zip(near, far, strict=True))
+
+
+PIECES = ("theta", "gradient", "curvature", "mean_gradient", "mean_curvature", "memory", "direction")
+
+
+def laid_out(memory, values, order, gap):
+    """Copy values into one piece of memory; return them as a part of a step, and its direction."""
+    names, place, there = list(values), 0, {}
+    for number in order:
+        name = names[number]
+        there[name] = memory[place : place + len(values[name])].copy_(values[name])
+        place += len(values[name]) + gap
+    group = {"granularity": "element", "curvature_floor": None, "weight_decay": 0.01, "lr": 1.0}
+    state = {name: there[name] for name in ("mean_gradient", "mean_square", "mean_curvature", "memory")}
+    return Part(there["theta"], there["gradient"], there["curvature"], group, state), there["direction"]
+
+
+def passed(part, direction):
+    """Return what all passes of a robust step compute."""
+    found = [torch.tensor(FusedBatch([part]).learn())]
+    found.append(torch.tensor(FusedBatch([part]).direct([0.3], [direction])))
+    found.append(direction.clone())
+    part.curvature = None
+    found.append(torch.tensor(FusedBatch([part]).learn_and_direct([0.3], [direction])))
+    found.append(direction.clone())
+    found.append(torch.tensor(FusedBatch([part]).powers()))
+    return found + [one.clone() for one in part.state.values()]
