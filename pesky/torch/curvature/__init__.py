@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature.node import Edge, UnsupportedGraph, in_full
+from pesky.torch.curvature.node import Edge, UnsupportedGraph
+from pesky.torch.curvature.precision import in_full, sound, wide_type
 from pesky.torch.curvature.walk import Mode, Walk
 from pesky.torch.settings import check_choice
 
@@ -21,7 +22,7 @@ __all__ = ["Curvature", "Mode", "UnsupportedGraph", "bbprop", "curvature_of"]
 class Curvature:
     """What one pass found."""
 
-    values: dict[Tensor, Tensor]  # for each leaf that it reached, non-negative
+    values: dict[Tensor, Tensor]  # for each leaf that it reached, finite and non-negative
     curved: bool  # False: the loss has no curvature of its own, as L1 and hinge losses
     probed: frozenset[str]  # operations that were estimated by random signs
 
@@ -36,10 +37,13 @@ def bbprop(
     """Return the diagonal curvature of a scalar loss with respect to each parameter.
 
     Call it before `loss.backward()`, which frees the graph. Parameters that the loss does not depend
-    on have curvature zero. `mode="full"` adds the second derivatives of hidden units, as LeCun's
-    original; the absolute value is then taken at the end. `mode="saturation"` adds those of tanh and
-    logistic units only, in absolute value of their sum over the batch (dimension 0). `strict` refuses
-    operations without a rule, which are otherwise estimated by random signs, with a warning.
+    on have curvature zero. Wherever the gradient is finite, curvature is finite and not negative; if it
+    is too large for its type, it is the largest number of that type.
+
+    `mode="full"` adds the second derivatives of hidden units, as LeCun's original; the absolute value
+    is then taken at the end. `mode="saturation"` adds those of tanh and logistic units only, in absolute
+    value of their sum over the batch (dimension 0). `strict` refuses operations without a rule, which
+    are otherwise estimated by random signs, with a warning.
 
     >>> layer = torch.nn.Linear(2, 1, bias=False)
     >>> loss = torch.nn.functional.mse_loss(layer(torch.tensor([[1.0, 3.0]])), torch.zeros(1, 1))
@@ -48,7 +52,10 @@ def bbprop(
     """
     params = list(params)
     found = curvature_of(loss, params, mode=mode, strict=strict).values
-    return tuple(found.get(one, torch.zeros_like(one, requires_grad=False)) for one in params)
+    return tuple(
+        found[one] if one in found else in_full(torch.zeros_like(one, requires_grad=False))
+        for one in params
+    )
 
 
 def curvature_of(
@@ -69,11 +76,19 @@ def curvature_of(
     if loss.is_complex():
         raise InputError(f"loss must be real, not {loss.dtype}")
     check_choice("mode", mode, get_args(Mode))
-    generator = torch.Generator(loss.device).manual_seed(_seed(loss))
-    walk = Walk(mode, strict, generator)
-    slope = in_full(torch.ones_like(loss) if upstream is None else upstream.detach())
+    params = list(params)
+    slope = torch.ones_like(loss) if upstream is None else upstream.detach()
+
+    def walked(wide: torch.dtype | None) -> Walk:
+        generator = torch.Generator(loss.device).manual_seed(_seed(loss))
+        walk = Walk(mode, strict, generator, wide)
+        walk.run(Edge(loss.grad_fn, loss.output_nr), in_full(slope, wide), params)
+        return walk
+
     with torch.no_grad():
-        walk.run(Edge(loss.grad_fn, loss.output_nr), slope, params)
+        walk = walked(None)
+        if not sound(walk.values.values()):
+            walk = walked(wide_type(loss.device))
     return Curvature(walk.values, walk.curved, frozenset(walk.probed))
 
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Edge", "Node", "Tensors", "UnsupportedGraph", "add", "in_full", "signed"]
+from pesky.torch.curvature.precision import HALF, bands, in_full, in_range, largest
+
+__all__ = ["Edge", "Node", "Tensors", "UnsupportedGraph", "add", "signed"]
 
 Tensors = Sequence[Tensor | None]  # one for each output of a node, or for each of its inputs
 
-_HALF = (torch.float16, torch.bfloat16)
 _LEAF = "AccumulateGrad"
 # What these have saved may be used once (donated buffers), or their backward runs another backward,
 # to parameters that the graph does not show.
@@ -36,10 +37,16 @@ class Edge(NamedTuple):
 class Node:
     """A recorded operation. Its outputs are what arrives in a backward pass, its inputs what leaves."""
 
-    def __init__(self, function: Any, generator: torch.Generator) -> None:
-        """Wrap one of autograd's functions; the generator is for what is estimated by random signs."""
+    def __init__(
+        self, function: Any, generator: torch.Generator, wide: torch.dtype | None = None
+    ) -> None:
+        """Wrap one of autograd's functions; the generator is for what is estimated by random signs.
+
+        If `wide` is given, all numbers are carried in that type and kept in range.
+        """
         self.function = function
         self.generator = generator
+        self.wide = wide
         self.name = _name(function)
         if self.name in _UNCALLABLE:
             raise UnsupportedGraph(
@@ -63,9 +70,13 @@ class Node:
         return self.name.rstrip("0123456789").removesuffix("Backward")
 
     def saved(self, name: str) -> Any:
-        """Return what the forward pass kept under this name; half precision becomes float32."""
+        """Return what the forward pass kept under this name, in full precision."""
         value = getattr(self.function, f"_saved_{name}")
-        return in_full(value) if isinstance(value, Tensor) else value
+        return self.in_full(value) if isinstance(value, Tensor) else value
+
+    def in_full(self, tensor: Tensor) -> Tensor:
+        """Return half precision as float32, or any precision as `wide`."""
+        return in_full(tensor, self.wide)
 
     def saved_dimension(self) -> int:
         """Return the dimension along which the operation went."""
@@ -84,11 +95,21 @@ class Node:
 
         A broadcast input is not summed to its own shape yet: see `summed`.
         """
-        half = self._dtype if self._dtype in _HALF else None
+        total: list[Tensor | None] = [None] * len(self.edges)
+        for band in [outputs] if self.wide is None else bands(outputs, self._dtype):
+            inputs, scale = self.scaled_backward(band)
+            if scale is not None:
+                inputs = [None if one is None else one * scale for one in inputs]
+            total = [add(one, other) for one, other in zip(total, inputs, strict=True)]
+        return total
+
+    def scaled_backward(self, outputs: Tensors) -> tuple[list[Tensor | None], Tensor | None]:
+        """Return what `backward` does divided by a number, and that number; None stands for 1."""
         scale = None
-        if half is not None:  # sqrt(h) and h may be too small, or too large, for it
-            scale = _largest(outputs)
-            outputs = [None if one is None else (one / scale).to(half) for one in outputs]
+        if self._dtype in HALF or self.wide is not None:
+            # sqrt(h) and h may be too small, or too large, for the operation's own type.
+            scale = largest(outputs)
+            outputs = [None if one is None else (one / scale).to(self._dtype) for one in outputs]
         if isinstance(self.function, torch.autograd.function.BackwardCFunction):
             given = [
                 torch.zeros(self._shape(number), dtype=self._dtype) if one is None else one
@@ -99,10 +120,7 @@ class Node:
             found = self.function(*outputs)
         inputs = [found] if isinstance(found, Tensor) or found is None else list(found)
         inputs += [None] * (len(self.edges) - len(inputs))
-        inputs = [None if one is None else in_full(one) for one in inputs]
-        if scale is not None:
-            inputs = [None if one is None else one * scale for one in inputs]
-        return inputs
+        return [None if one is None else self.in_full(one) for one in inputs], scale
 
     def _shape(self, output: int) -> torch.Size:
         return torch.Size(self.function._input_metadata[output].shape)
@@ -111,27 +129,26 @@ class Node:
     def _dtype(self) -> torch.dtype:
         return self.function._input_metadata[0].dtype  # type: ignore[no-any-return]
 
-    def summed(self, inputs: Tensors) -> list[Tensor | None]:
-        """Sum what belongs to broadcast inputs to their shapes; drop what nobody needs."""
+    def summed(self, inputs: Tensors, signed: bool = True) -> list[Tensor | None]:
+        """Sum what belongs to broadcast inputs to their shapes; drop what nobody needs.
+
+        Wide numbers are brought back into range, in which those without a sign are not negative.
+        """
         result: list[Tensor | None] = []
         for edge, one in zip(self.edges, inputs, strict=True):
             if edge is None or one is None:
                 result.append(None)
                 continue
-            one = in_full(one)
+            one = self.in_full(one)
             metadata = edge.function._input_metadata
             shape = torch.Size(metadata[edge.output].shape) if len(metadata) > edge.output else one.shape
-            result.append(one if one.shape == shape else one.sum_to_size(shape))
+            one = one if one.shape == shape else one.sum_to_size(shape)
+            result.append(one if self.wide is None else in_range(one, signed))
         return result
 
 
 def _name(function: Any) -> str:
     return str(function.name()).rsplit("::", 1)[-1]
-
-
-def in_full(tensor: Tensor) -> Tensor:
-    """Return half precision as float32: squares would be lost in it."""
-    return tensor.float() if tensor.dtype in _HALF else tensor
 
 
 def add(one: Tensor | None, other: Tensor | None) -> Tensor | None:
@@ -151,8 +168,3 @@ def signed(tensor: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
 def _unsigned_undone(dimension: int) -> int:
     """Return a dimension's number; autograd keeps negative ones as unsigned 64-bit numbers."""
     return dimension - 2**64 if dimension >= 2**63 else dimension
-
-
-def _largest(tensors: Tensors) -> Tensor:
-    largest = torch.stack([one.abs().amax() for one in tensors if one is not None]).amax()
-    return torch.where(largest > 0, largest, torch.ones_like(largest))

@@ -13,7 +13,7 @@ second derivative weighted by the gradient is as large as the gradient itself.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from pesky.torch.curvature.node import Edge, Node, Tensors, UnsupportedGraph, add, signed
+from pesky.torch.curvature.precision import fitted
 from pesky.torch.curvature.rules import RULES, Rule
 from pesky.torch.curvature.rules.probe import PROBE
 from pesky.torch.curvature.rules.saturation import saturates, saturation
@@ -62,6 +63,7 @@ class Walk:
     mode: Mode
     strict: bool
     generator: torch.Generator
+    wide: torch.dtype | None = None  # in which all numbers are carried, and kept in range
     values: dict[Tensor, Tensor] = field(default_factory=dict)
     curved: bool = False
     probed: set[str] = field(default_factory=set)
@@ -70,7 +72,7 @@ class Walk:
     def run(self, root: Edge, slope: Tensor, wanted: Iterable[Tensor]) -> None:
         """Go through all operations between the root and the wanted leaves, consumers first."""
         leaves = {id(one) for one in wanted}
-        nodes, waiting = _paths(root.function, leaves, self.generator)
+        nodes, waiting = _paths(root.function, leaves, lambda one: Node(one, self.generator, self.wide))
         flows: dict[Any, list[Flow]] = {
             function: [Flow() for _ in function._input_metadata] for function in nodes
         }
@@ -99,7 +101,8 @@ class Walk:
     def _arrive(self, leaf: Tensor, flow: Flow) -> None:
         flow.settle()
         if flow.curvature is not None:
-            self.values[leaf] = flow.curvature
+            found = flow.curvature if self.wide is None else fitted(flow.curvature, leaf.dtype)
+            self.values[leaf] = found.coalesce() if found.is_sparse else found
 
     def _through(self, node: Node, arrived: list[Flow]) -> list[Flow]:
         rule = RULES.get(node.kind) or self._probe(node)
@@ -111,7 +114,8 @@ class Walk:
         left = [Flow() for _ in node.edges]
         curvature = [flow.curvature for flow in arrived]
         if any(one is not None for one in curvature):
-            for flow, one in zip(left, node.summed(rule.squared(node, curvature)), strict=True):
+            passed = node.summed(rule.squared(node, curvature), signed=False)
+            for flow, one in zip(left, passed, strict=True):
                 flow.curvature = one
         slopes = [flow.slope for flow in arrived]
         if any(one is not None for one in slopes):
@@ -148,7 +152,9 @@ class Walk:
         if all(one is None for one in bent):
             return [None] * len(node.edges)
         above, below = zip(*(signed(one) for one in bent), strict=True)
-        positive, negative = (node.summed(rule.squared(node, part)) for part in (above, below))
+        positive, negative = (
+            node.summed(rule.squared(node, part), signed=False) for part in (above, below)
+        )
         return [
             None if one is None or other is None else one - other
             for one, other in zip(positive, negative, strict=True)
@@ -171,7 +177,7 @@ class Walk:
 
 
 def _paths(
-    root: Any, leaves: set[int], generator: torch.Generator
+    root: Any, leaves: set[int], wrapped: Callable[[Any], Node]
 ) -> tuple[dict[Any, Node], dict[Any, int]]:
     """Return the nodes on a way from the root to a wanted leaf, and how many edges lead to each.
 
@@ -180,7 +186,7 @@ def _paths(
     order = _inputs_first(root)
     leads: dict[Any, Node] = {}
     for function in order:
-        node = Node(function, generator)
+        node = wrapped(function)
         if node.is_leaf:
             if id(function.variable) in leaves:
                 leads[function] = node

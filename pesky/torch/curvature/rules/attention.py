@@ -22,12 +22,19 @@ def attention_squared(node: Node, curvature: Tensors) -> Tensors:
     q, k, v = (node.saved(name) for name in ("query", "key", "value"))
     c = node.function._saved_scale
     c = 1 / math.sqrt(q.shape[-1]) if c is None else float(c)
-    s = (q @ k.mT).mul_(c)
-    mask = _mask(node, q, k)
-    p = (s if mask is None else s.add_(mask)).softmax(-1)
+    p = _probabilities((q @ k.mT).mul_(c), _mask(node, q, k))
     of_s = softmax_squared_of(p, h @ v.square().mT, -1).mul_(c**2)
     found = [of_s @ k.square(), of_s.mT @ q.square(), p.square_().mT @ h]
     return found + [None] * (len(node.edges) - 3)
+
+
+def _probabilities(s: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the softmax of masked scores; a row of which all is hidden has none, and its y is zero."""
+    if mask is None:
+        return s.softmax(-1)
+    p = s.add_(mask).softmax(-1)
+    hidden = mask.amax(-1, keepdim=True) == -math.inf
+    return p.masked_fill_(hidden, 0) if hidden.any() else p
 
 
 def _mask(node: Node, q: Tensor, k: Tensor) -> Tensor | None:

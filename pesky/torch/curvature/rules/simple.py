@@ -58,11 +58,13 @@ def curve(node: Node, slopes: Tensors, signs: bool = False) -> Tensors:
     distinct = list(dict.fromkeys(edge for edge in node.edges if edge is not None))
     found: dict[Edge, Tensor | None] = {}
     with torch.enable_grad():
-        passed = node.backward(slopes)
+        passed, scale = node.scaled_backward(slopes)
         for edge in distinct:
             mine = [one for to, one in zip(node.edges, passed, strict=True) if to == edge]
             terms = [one for one in mine if one is not None and one.requires_grad]
-            found[edge] = _derivative(terms, edge, node if signs else None) if terms else None
+            second = _derivative(terms, edge, node if signs else None) if terms else None
+            # Only now: the operation's own type may be too narrow for it.
+            found[edge] = second if second is None or scale is None else node.in_full(second) * scale
     result: list[Tensor | None] = []
     for to in node.edges:
         result.append(None if to is None else found.pop(to, None))

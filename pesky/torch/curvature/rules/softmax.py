@@ -9,12 +9,16 @@ __all__ = ["RULES", "softmax_squared_of"]
 
 
 def softmax_squared_of(p: Tensor, h: Tensor, dimension: int) -> Tensor:
-    """dp_i/dx_j = p_i (d_ij - p_j), hence p_j^2 ((1 - 2 p_j) h_j + sum_i p_i^2 h_i)."""
-    squares = p.square()
-    weighted = squares * h
-    total = weighted.sum(dimension, keepdim=True)
-    # In place: on a CPU, fresh memory costs more than the arithmetic.
-    return weighted.addcmul_(p, weighted, value=-2).addcmul_(squares, total)
+    """dp_i/dx_j = p_i (d_ij - p_j), hence p_j^2 ((1 - p_j)^2 h_j + sum_{i != j} p_i^2 h_i).
+
+    With the square expanded, p_j^2 ((1 - 2 p_j) h_j + sum_i p_i^2 h_i), it would be one pass less, and
+    for p_j near 1 a difference of equal numbers, often below zero.
+    """
+    own = p.square().mul_(h)
+    # In place: on a CPU, fresh memory costs more than the arithmetic. Rounding may leave less than own.
+    others = (own.sum(dimension, keepdim=True) - own).clamp_(min=0)
+    own.addcmul_(p, own, value=-1).addcmul_(p, own, value=-1)
+    return others.mul_(p).mul_(p).add_(own)
 
 
 def softmax_squared(node: Node, curvature: Tensors) -> Tensors:
@@ -34,12 +38,13 @@ def softmax_bend(node: Node, slopes: Tensors) -> Tensors:
 
 
 def log_softmax_squared(node: Node, curvature: Tensors) -> Tensors:
-    """d log p_i / dx_j = d_ij - p_j, hence (1 - 2 p_j) h_j + p_j^2 sum_i h_i."""
+    """d log p_i / dx_j = d_ij - p_j, hence (1 - p_j)^2 h_j + p_j^2 sum_{i != j} h_i."""
     (h,) = curvature
     if h is None:
         return [None]
     p = node.saved("result").exp()
-    return [h * (1 - 2 * p) + p.square() * h.sum(node.saved_dimension(), keepdim=True)]
+    others = (h.sum(node.saved_dimension(), keepdim=True) - h).clamp_(min=0)  # but for rounding
+    return [(1 - p).square_().mul_(h).addcmul_(p.square(), others)]
 
 
 def log_softmax_bend(node: Node, slopes: Tensors) -> Tensors:
