@@ -261,11 +261,11 @@ def test_attention_is_its_three_stages(kind: str) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_fused_lstm_is_its_cells(bias: bool, reverse: bool) -> None:
+    """In float32, most processors run a layer as one operation, and this is about its rule."""
     torch.manual_seed(3)
     layer = nn.LSTM(3, 4, bias=bias, bidirectional=reverse)
     x = torch.randn(5, 2, 3, requires_grad=True)
     fused, _ = layer(x)
-    assert fused.grad_fn is not None
     weights = torch.rand_like(fused)
     params = [x, *layer.parameters()]
     found = bbprop((weights * fused**2).sum() / 2, params, strict=True)
@@ -274,7 +274,6 @@ def test_fused_lstm_is_its_cells(bias: bool, reverse: bool) -> None:
     slow.load_state_dict(layer.state_dict())
     x64 = x.detach().double().requires_grad_()
     plain, _ = slow(x64)  # in float64 autograd records every cell
-    assert "Mkldnn" in str(fused.grad_fn) + str(fused.grad_fn.next_functions)
     torch.testing.assert_close(plain.float(), fused)
     expected = bbprop((weights * plain**2).sum() / 2, [x64, *slow.parameters()], strict=True)
     for one, other in zip(found, expected, strict=True):
