@@ -53,6 +53,11 @@ class Node:
                 f"{self.name} cannot be called outside of its own backward pass; "
                 "compute the curvature by finite differences instead"
             )
+        if any(output.dtype.is_complex for output in function._input_metadata):
+            raise UnsupportedGraph(
+                f"{self.name} has complex results, for which squares are no curvature; "
+                "compute the curvature by finite differences instead"
+            )
         self.edges = tuple(
             None if source is None else Edge(source, output)
             for source, output in function.next_functions

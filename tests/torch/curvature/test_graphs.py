@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 
 from pesky.online import Network
+from pesky.torch import VSGD
 from pesky.torch.curvature import Mode, UnsupportedGraph, bbprop, curvature_of
 from tests.online.reference import Model
 from tests.torch.curvature.models import MODELS
@@ -185,6 +186,23 @@ def test_unknown_operation_is_reported_once_or_refused() -> None:
         curvature_of(loss(), [x])
     with pytest.raises(UnsupportedGraph, match="GridSampler2DBackward0"):
         bbprop(loss(), [x], strict=True)
+
+
+def test_complex_numbers_are_refused_and_an_optimizer_measures_otherwise() -> None:
+    x, w = torch.ones(4, 8), torch.ones(8, requires_grad=True)
+
+    def loss() -> Tensor:
+        return (torch.fft.rfft(x * w).abs() - 1).square().mean()
+
+    with pytest.raises(UnsupportedGraph, match="complex"):
+        bbprop(loss(), [w])
+    first = loss().item()
+    optimizer = VSGD([w], init_batches=2)
+    with pytest.warns(UserWarning, match="finite-difference"):
+        optimizer.minimize(loss)
+    for _ in range(20):
+        optimizer.minimize(loss)
+    assert loss().item() < first
 
 
 class Cube(torch.autograd.Function):
