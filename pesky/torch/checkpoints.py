@@ -15,8 +15,11 @@ _BY_ROWS = ("initial",)  # what sparse gradients have a number a row for
 
 def is_foreign(state_dict: dict[str, Any]) -> bool:
     """Whether another optimizer made it."""
-    groups = state_dict.get("param_groups", [])
-    states = state_dict.get("state", {}).values()
+    if not {"state", "param_groups"} <= set(state_dict):
+        raise InputError(
+            f"state_dict must be what state_dict() of an optimizer returned; got {sorted(state_dict)}"
+        )
+    groups, states = state_dict["param_groups"], state_dict["state"].values()
     return any(_OWN_SETTING not in group for group in groups) or any(
         "initial" not in state for state in states if state
     )

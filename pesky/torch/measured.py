@@ -21,6 +21,8 @@ from pesky.torch.watching import Watched, Watcher, is_registered, untapped
 
 __all__ = ["MeasuringOptimizer", "check_closure", "check_loss", "scale_of"]
 
+_FREED = "backward through the graph a second time"  # in torch's words
+
 
 class MeasuringOptimizer(Optimizer):
     """The ways to call it; what a step does with gradients and curvatures is for subclasses."""
@@ -80,6 +82,23 @@ class MeasuringOptimizer(Optimizer):
         return [one for group in self.param_groups for one in group["params"] if one.requires_grad]
 
     def _backward(
+        self,
+        loss: Tensor,
+        again: Callable[[], Tensor] | None,
+        state: RandomState | None,
+        scale: float | None = None,
+    ) -> None:
+        try:
+            self._measured_backward(loss, again, state, scale)
+        except RuntimeError as error:
+            if _FREED not in str(error):
+                raise
+            raise InputError(
+                "loss must not have been through backward() before; got one whose graph is freed: call "
+                "optimizer.backward(loss) in place of loss.backward()"
+            ) from error
+
+    def _measured_backward(
         self,
         loss: Tensor,
         again: Callable[[], Tensor] | None,
@@ -178,15 +197,15 @@ def check_loss(loss: object) -> None:
     raise InputError(f"loss must be a tensor of one number that depends on parameters; got {shown}")
 
 
-def check_closure(closure: object) -> None:
+def check_closure(closure: object, name: str = "closure") -> None:
     """Refuse what cannot be called, such as the loss itself."""
     if isinstance(closure, Tensor):
         raise InputError(
-            "closure must be a function that computes the loss; got a tensor: "
+            f"{name} must be a function that computes the loss; got a tensor: "
             "optimizer.minimize(lambda: loss_fn(model(x), y)), or optimizer.backward(loss) and "
             "optimizer.step()"
         )
     if not callable(closure):
         raise InputError(
-            f"closure must be a function that computes the loss; got {reprlib.repr(closure)}"
+            f"{name} must be a function that computes the loss; got {reprlib.repr(closure)}"
         )

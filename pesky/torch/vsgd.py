@@ -139,16 +139,13 @@ class VSGD(MeasuringOptimizer):
         robust dialect the parameters are afterwards the better of iterate and average.
         """
         check_closure(closure)
-        if self._inside:
-            raise InputError(
-                "closure must only compute the loss; got one that calls optimizer.minimize()"
-            )
         is_measuring = self._is_robust(can_repeat=True)
+        self._inside = False  # Ctrl-C may have kept the last call from saying so
         self.zero_grad()
         if is_measuring:
             self._places.enter()
-        self._inside = True
         try:
+            self._inside = True
             loss, state, buffers = first_pass(closure)
             try:
                 self._minimize(closure, loss, state, buffers)
@@ -203,6 +200,8 @@ class VSGD(MeasuringOptimizer):
         computes the loss once more: for sources of curvature that need it, and for the robust dialect.
         """
         check_loss(loss)
+        if again is not None:
+            check_closure(again, "again")
         robust_now = self._is_robust(can_repeat=again is not None)
         if robust_now and again is None:
             raise InputError(words.NO_AGAIN)
@@ -214,6 +213,8 @@ class VSGD(MeasuringOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step with the gradients and curvatures that backward passes left."""
+        if closure is not None:
+            check_closure(closure)
         loss = loss_of(closure)
         try:
             self._step()
@@ -275,11 +276,19 @@ class VSGD(MeasuringOptimizer):
         if not parts:
             self._conclude(Outcome(skipped=NO_GRADIENT))
             return
-        pending = self._pending
-        if pending.shown_loss is not None:
-            self.progress.note_loss(pending.shown_loss)
+        if self._pending.shown_loss is not None:
+            self.progress.note_loss(self._pending.shown_loss)
         among = process_group(self.process_group)
         losses = self._losses(among) if self.counters["form"] == "measuring" else None
+        try:
+            self._judge(parts, losses, among)
+        finally:
+            if losses is not None and not self._inside:
+                self._places.stay()
+
+    def _judge(self, parts: list[Part], losses: robust.Losses | None, among: Any) -> None:
+        """Advance, if losses and gradients are such that a step can be taken."""
+        pending = self._pending
         if losses is not None:
             outcome = robust.trouble(losses, self.collective, self._places)
             if outcome.skipped is not None:
@@ -293,7 +302,7 @@ class VSGD(MeasuringOptimizer):
         if factors is None:
             self._conclude(Outcome(skipped=SCALER))
             return
-        if not pending.is_finite:
+        if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
             self._conclude(Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0))
             return
         weight = float(self._curvature_every()) if self.dialect == "robust" else 1.0
@@ -301,17 +310,13 @@ class VSGD(MeasuringOptimizer):
             part.gradient_factor, part.curvature_factor = factors
             part.curvature_weight = weight
         loss = pending.loss * factors[1]
-        if among is not None and measured:
+        if among is not None and (measured or self._is_due()):
             loss = average_curvature(parts, loss, among)
         if pending.unmeasured and loss > 0:
             polyak_curvature(parts, paper.batches_of(parts, self.init_batches), loss)
         if measured and not pending.unmeasured:
             self._say_if_unreached(parts)
-        try:
-            self._advance(parts, losses)
-        finally:
-            if losses is not None and not self._inside:
-                self._places.stay()
+        self._advance(parts, losses)
 
     def _losses(self, among: Any) -> robust.Losses:
         """Go to the iterate; return what losses are there."""
