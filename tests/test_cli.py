@@ -193,6 +193,42 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path):
     assert_one_clear_line(result, "--out", "below")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["figure", "idealised"], "idealised.svg"),
+        (["figure", "bowl"], "bowl.json"),
+        (["quadratic"], "quadratic.npz"),
+        (["train", "digits", "--seeds", "2"], "network-1.npz"),
+        (["bench", "online"], "bench-online.json"),
+        (["reproduction", "--store", "runs.sqlite"], "reproduction.md"),
+        (["report"], "report.html"),
+    ],
+)
+def test_what_is_in_the_way_of_a_file_is_told_before_any_work(
+    tmp_path, monkeypatch, capsys, arguments, name
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made" / name).mkdir(parents=True)
+    assert run([*arguments, "--out", "made"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert (
+        printed.err == f"pesky: in --out made, {name} cannot be written: it is a folder; name a file\n"
+    )
+    assert [path.name for path in tmp_path.rglob("*")] == ["made", name]
+
+
+def test_files_in_a_folder_may_be_links(tmp_path):
+    (tmp_path / "far").mkdir()
+    for kind in ("png", "svg", "json"):
+        (tmp_path / f"idealised.{kind}").symlink_to(f"far/{kind}")
+    assert pesky_command("figure", "idealised", "--out", str(tmp_path)).returncode == 0
+    for kind in ("png", "svg", "json"):
+        assert (tmp_path / f"idealised.{kind}").is_symlink()
+        assert (tmp_path / "far" / kind).stat().st_size > 0
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder closed to root too")
 def test_a_folder_closed_to_everybody_is_one_clear_line():
     assert_one_clear_line(pesky_command("figure", "idealised", "--out", "/proc/pesky"), "--out")
@@ -251,6 +287,23 @@ def test_a_reader_that_left_is_no_error_message(arguments, unbuffered):
     finally:
         os.close(writing)
     assert (result.returncode, result.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "quadratic --runs 2 --steps 2",
+        "train digits --method vsgd-b --epochs 3 --seeds 2",
+        "reproduction",
+        "torch-table --no-run",
+        "data list",
+    ],
+)
+def test_a_reader_that_leaves_early_is_no_error_message(tmp_path, command):
+    result = in_shell(f"cd {tmp_path} && $PESKY {command} | head -1")
+    assert "Traceback" not in result.stderr
+    assert "rror" not in result.stderr
+    assert len(result.stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", ["--version", "--help", "quadratic --runs 2 --steps 2"])

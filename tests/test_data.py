@@ -147,6 +147,21 @@ def test_files_come_from_a_mirror_and_are_not_asked_for_twice(mirror, tmp_path):
     assert len(mirror.asked) == 2
 
 
+def test_links_stay_links_and_what_they_lead_to_is_fetched(mirror, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / "mnist").mkdir()
+    (disk / "images").write_bytes(b"damaged")
+    for name in ("images", "labels"):
+        (tmp_path / "mnist" / f"{name}.gz").symlink_to(disk / name)
+    fetching.fetch("mnist", tmp_path)
+    for name in ("images", "labels"):
+        assert (tmp_path / "mnist" / f"{name}.gz").is_symlink()
+        assert (disk / name).read_bytes() == CONTENTS[f"mnist/{name}.gz"]
+    for folder in (disk, tmp_path / "mnist"):
+        assert len(list(folder.iterdir())) == 2
+
+
 def test_a_partial_download_goes_on_where_it_stopped(mirror, tmp_path):
     part_of(tmp_path, "images.gz").write_bytes(CONTENTS["mnist/images.gz"][:1000])
     fetching.fetch("mnist", tmp_path)

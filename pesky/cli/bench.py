@@ -13,6 +13,8 @@ from pesky.errors import check_count, check_number
 
 __all__ = ["app"]
 
+_ONLINE, _TORCH = "bench-online.json", "bench-torch.json"
+
 app = typer.Typer(no_args_is_help=True, help="Measure speed on this machine, as ratios within one run.")
 
 
@@ -22,7 +24,7 @@ def online_command(
     seconds: Annotated[float, typer.Option(help="Length of one timing.")] = 0.3,
     as_json: AsJson = False,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="DIR", help="Folder for bench-online.json.")
+        str | None, typer.Option("--out", metavar="DIR", help=f"Folder for {_ONLINE}.")
     ] = None,
 ) -> None:
     """Measure the online engine: against PyTorch, plain SGD, the memory's bandwidth and two threads."""
@@ -30,13 +32,13 @@ def online_command(
 
     check_count("--repeats", repeats)
     check_number("--seconds", seconds, above=0)
-    folder = ready_folder(out) if out is not None else None
+    folder = ready_folder(out, _ONLINE) if out is not None else None
     console = Console(stderr=True)
     with console.status("measuring") as status:
         result = bench_online(
             repeats=repeats, seconds=seconds, say=lambda text: status.update(f"measuring {text}")
         )
-    _finish(result, folder, "bench-online.json", as_json, _print_online)
+    _finish(result, folder, _ONLINE, as_json, _print_online)
 
 
 @app.command("torch")
@@ -44,7 +46,7 @@ def torch_command(
     repeats: Annotated[int, typer.Option(help="Timings of each kind; the median counts.")] = 15,
     as_json: AsJson = False,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="DIR", help="Folder for bench-torch.json.")
+        str | None, typer.Option("--out", metavar="DIR", help=f"Folder for {_TORCH}.")
     ] = None,
 ) -> None:
     """Measure the PyTorch optimizer: its update, bbprop and whole steps, beside fused Adam's."""
@@ -52,7 +54,7 @@ def torch_command(
     from pesky.lab.bench_torch import bench_update
 
     check_count("--repeats", repeats)
-    folder = ready_folder(out) if out is not None else None
+    folder = ready_folder(out, _TORCH) if out is not None else None
     with Console(stderr=True).status("measuring") as status:
 
         def say(text: str) -> None:
@@ -62,7 +64,7 @@ def torch_command(
             "update": bench_update(repeats=repeats, say=say),
             "models": bench_models(repeats=repeats, say=say),
         }
-    _finish(result, folder, "bench-torch.json", as_json, _print_torch)
+    _finish(result, folder, _TORCH, as_json, _print_torch)
 
 
 def _finish(

@@ -54,6 +54,11 @@ def _resumable() -> Iterator[Callable[[str], None]]:
         raise
 
 
+def _ready(out: str, name: str) -> Path:
+    """Return the folder, in which all files of a picture can be written."""
+    return ready_folder(out, *(f"{name}.{kind}" for kind in ("png", "svg", "json")))
+
+
 def _deliver(picture: Picture, folder: Path, as_json: bool, said: Sequence[str] = ()) -> None:
     files = picture.save(folder)
     numbers = folder / f"{picture.name}.json"
@@ -85,7 +90,7 @@ def idealised_command(
     seed: Seed = 3,
 ) -> None:
     """Figure 1: per-sample quadratics and their mean."""
-    folder = ready_folder(out)
+    folder = _ready(out, "idealised")
     _deliver(idealised.make(samples=samples, seed=seed), folder, as_json)
 
 
@@ -99,7 +104,7 @@ def bowl_command(
     seed: Seed = 0,
 ) -> None:
     """Figure 2: trajectories in a noisy bowl."""
-    folder = ready_folder(out)
+    folder = _ready(out, "bowl")
     _deliver(bowl.make(ratio=ratio, steps=steps, runs=runs, seed=seed), folder, as_json)
 
 
@@ -113,7 +118,7 @@ def quadratic_command(
     seed: Seed = 0,
 ) -> None:
     """Figure 3: loss and learning rate against time."""
-    folder = ready_folder(out)
+    folder = _ready(out, "quadratic")
     _deliver(quadratic.make(steps=steps, runs=runs, start=start, seed=seed), folder, as_json)
 
 
@@ -128,7 +133,7 @@ def nonstationary_command(
     seed: Seed = 0,
 ) -> None:
     """Figure 4: the same while the optimum jumps, again and again."""
-    folder = ready_folder(out)
+    folder = _ready(out, "nonstationary")
     picture = nonstationary.make(jump=jump, every=every, jumps=jumps, runs=runs, seed=seed)
     _deliver(picture, folder, as_json)
 
@@ -141,7 +146,7 @@ def errors_command(
     as_json: AsJson = False,
 ) -> None:
     """Figures 5 to 7: training against test error of every setting that was raced."""
-    folder = ready_folder(out)
+    folder = _ready(out, f"errors-{view}")
     with Store(store) as opened:
         _deliver(errors.make(opened, view=view), folder, as_json)
 
@@ -158,7 +163,7 @@ def rates_command(
     """Figure 8: learning rates of every method on C0 and M0, at the settings that won."""
     from pesky.lab.figures import rates
 
-    folder = ready_folder(out)
+    folder = _ready(out, "rates")
     with Store(store) as opened, _status() as say:
         chosen = (1, 1) if quick else (runs, 6)
         picture = rates.make(opened, folder=data, runs=chosen[0], epochs=chosen[1], say=say)
@@ -177,7 +182,7 @@ def slow_start_command(
     """Test error of vSGD-l, -b, -g against the factor C of the slow start."""
     from pesky.lab.figures import slow_start
 
-    folder = ready_folder(out)
+    folder = _ready(out, "slow-start")
     names = benchmarks or (["M0"] if quick else ["M0", "M1", "M2"])
     factors = slow_start.FACTORS[::2] if quick else slow_start.FACTORS
     with _status() as say:
@@ -212,7 +217,7 @@ def epochs_command(
         ),
         "seed": check_count("--seed", seed, least=0),
     }
-    folder = ready_folder(out)
+    folder = _ready(out, "epochs")
     with _resumable() as say:
         picture = epochs.make(folder, **chosen, folder=data, say=say)
     _deliver(picture, folder, as_json, _epochs_summary(picture.numbers))
@@ -243,7 +248,7 @@ def critical_command(
 
     chosen = check_count("--runs", (5 if quick else 20) if runs is None else runs)
     check_count("--jobs", jobs, least=0)
-    folder = ready_folder(out)
+    folder = _ready(out, "critical")
     with _resumable() as say:
         picture = study.make(
             folder, runs=chosen, quick=quick, only=only, jobs=jobs or None, folder=data, say=say

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from pesky.errors import InputError
+from pesky.files import obstacle
 
 __all__ = [
     "DEFAULT_STORE",
@@ -37,5 +38,6 @@ StoreFile = Annotated[Path, typer.Option("--store", metavar="FILE", help="Where 
 
 def check_export(export: Path | None) -> None:
     """Refuse a file that could not be written at the end."""
-    if export is not None and not export.parent.is_dir():
-        raise InputError(f"the folder of --export {export} does not exist; make it or name another")
+    reason = None if export is None else obstacle(export)
+    if reason is not None:
+        raise InputError(f"--export {export} cannot be written: {reason}")

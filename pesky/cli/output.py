@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pesky.errors import InputError
-from pesky.files import atomic_path
+from pesky.files import atomic_path, obstacle
 
 __all__ = [
     "AsJson",
@@ -41,8 +41,11 @@ _HEADINGS = {
 _ENDLESS = 10_000  # columns
 
 
-def ready_folder(name: str) -> Path:
-    """Make a folder if need be and check that files can be written into it, before any work."""
+def ready_folder(name: str, *files: str) -> Path:
+    """Make a folder if need be and check that files, those named too, can be written into it.
+
+    So that this is told before any work.
+    """
     if not name:
         raise InputError("--out must name a folder; got '': write . for the current one")
     folder = Path(name)
@@ -52,6 +55,10 @@ def ready_folder(name: str) -> Path:
         raise InputError(f"--out {folder} cannot be made: {error.strerror}; name another") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"--out {folder} is not writable; name another folder")
+    for file in files:
+        reason = obstacle(folder / file)
+        if reason is not None:
+            raise InputError(f"in --out {folder}, {file} cannot be written: {reason}")
     return folder
 
 

@@ -25,6 +25,7 @@ from pesky.quadratic import VSGD, Method, NoisyQuadratic, Trace
 
 __all__ = ["quadratic_command"]
 
+_TRACES, _NUMBERS = "quadratic.npz", "quadratic.json"
 _LIST = "one number, or one a parameter: 1,10"
 
 
@@ -86,7 +87,7 @@ def quadratic_command(
         init_samples=init_samples,
     )
     contestants = methods_from_text(methods, blocks=sizes, adaptive=adaptive)
-    folder = None if out is None else ready_folder(out)
+    folder = None if out is None else ready_folder(out, _TRACES, _NUMBERS)
     traces = compare(problem, contestants, steps=steps, runs=runs, seed=seed, progress=_with_bar)
     result: dict[str, Any] = {
         "problem": _parameters(problem),
@@ -137,7 +138,7 @@ def _write_traces(folder: Path, traces: list[Trace], result: dict[str, Any]) -> 
     for trace in traces:
         arrays[f"{trace.name}: excess loss"] = trace.excess_loss
         arrays[f"{trace.name}: rate"] = trace.rate
-    archive, numbers = folder / "quadratic.npz", folder / "quadratic.json"
+    archive, numbers = folder / _TRACES, folder / _NUMBERS
     with atomic_path(archive) as temporary:
         np.savez(temporary, allow_pickle=False, **arrays)
     write_json(numbers, result)

@@ -8,10 +8,11 @@ import typer
 
 from pesky.cli.options import DEFAULT_STORE, DataFolder, Export, Jobs, Load, StoreFile, check_export
 from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
+from pesky.cli.own_files import BENCHMARK_HELP, Layers, check_benchmark, own_layers
 from pesky.errors import InputError, check_count
 from pesky.interrupts import stopped_by_ctrl_c
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
-from pesky.lab.own_data import SUFFIXES, is_own_file
+from pesky.lab.own_data import is_own_file
 from pesky.lab.race.grids import Grid, listed_methods, settings_of
 from pesky.lab.race.tuning import Select
 
@@ -25,15 +26,9 @@ __all__ = ["race_command"]
 def race_command(
     benchmarks: Annotated[
         list[str],
-        typer.Argument(
-            metavar="BENCHMARK...",
-            help=f"Of {', '.join(BENCHMARKS)}, or a {' or '.join(SUFFIXES)} file of your own.",
-        ),
+        typer.Argument(metavar="BENCHMARK...", help=BENCHMARK_HELP),
     ],
-    layers: Annotated[
-        str | None,
-        typer.Option(help="Of your own files: units from the inputs to the classes, such as 20,50,3."),
-    ] = None,
+    layers: Layers = None,
     methods: Annotated[
         str, typer.Option(help="With commas between; else all that the paper lists.")
     ] = "",
@@ -70,10 +65,10 @@ def race_command(
     check_count("--epochs", epochs)
     check_count("--jobs", jobs, least=0)
     chosen = _by_name(benchmarks)
-    sizes = _layers(layers, benchmarks)
+    sizes = own_layers(layers, benchmarks)
     competing = {name: _methods(name, methods, grid) for name in chosen}
     check_export(export)
-    folder = ready_folder(out) if out is not None else None
+    folder = ready_folder(out, "race.json") if out is not None else None
 
     from pesky.cli.leaderboard import live_view, print_standings
     from pesky.lab.completing import Interrupted
@@ -87,13 +82,13 @@ def race_command(
             name: _contest(given, sizes, data, epochs=epochs, select=select)
             for name, given in chosen.items()
         }
-        with Store(store) as opened, stopped_by_ctrl_c() as stop:
+        with Store(store) as opened:
             if load is not None:
                 opened.load(load)
             for name, contest in contests.items():
                 race = Race(contest, opened, competing[name], grid, seeds, workers)
                 try:
-                    with live_view(race):
+                    with stopped_by_ctrl_c() as stop, live_view(race):
                         race.run(stop)
                 except Interrupted:
                     raise KeyboardInterrupt from None
@@ -121,38 +116,11 @@ def _by_name(given: list[str]) -> dict[str, str]:
     """Return what was given by the name it has in tables and rows: of a file, without its folder."""
     chosen: dict[str, str] = {}
     for text in given:
-        if text not in BENCHMARKS and not is_own_file(text):
-            raise InputError(
-                f"unknown benchmark {text!r}; there are {', '.join(BENCHMARKS)}, "
-                f"and files of your own that end in {' or '.join(SUFFIXES)}"
-            )
+        check_benchmark(text)
         name = Path(text).name
         if chosen.setdefault(name, text) != text:
             raise InputError(f"two files are called {name}: {chosen[name]} and {text}; rename one")
     return chosen
-
-
-def _layers(text: str | None, benchmarks: list[str]) -> tuple[int, ...]:
-    """Return the units of each layer; none if there is no file of the user's own."""
-    own = [name for name in benchmarks if is_own_file(name)]
-    if text is None:
-        if own:
-            raise InputError(
-                f"--layers is missing; {own[0]} needs it: inputs, hidden units and classes, "
-                "such as 20,50,3"
-            )
-        return ()
-    if not own:
-        raise InputError(
-            f"--layers {text} is for files of your own; {benchmarks[0]} has its own, so leave it out"
-        )
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        sizes = ()
-    if len(sizes) < 2 or min(sizes) < 1:
-        raise InputError(f"--layers must be units with commas between, such as 20,50,3; got {text!r}")
-    return sizes
 
 
 def _methods(benchmark: str, text: str, grid: Grid) -> tuple[str, ...]:

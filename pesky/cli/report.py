@@ -15,6 +15,8 @@ from pesky.lab.race.store import Store
 
 __all__ = ["report_command"]
 
+_PAGE = "report.html"
+
 
 def report_command(
     store: StoreFile = DEFAULT_STORE,
@@ -30,7 +32,7 @@ def report_command(
     """Write report.html: the claim in numbers, tables, and plots that tell their settings."""
     from pesky.lab.report import report_page
 
-    folder = ready_folder(out)
+    folder = ready_folder(out, _PAGE)
     if not store.is_file():
         raise InputError(f"there is no store {store}; run: pesky race digits --store {store}")
     with Store(store) as opened:
@@ -39,7 +41,7 @@ def report_command(
             figures if figures.is_dir() else None,
             torch_store if torch_store.is_file() and find_spec("torch") else None,
         )
-    path = folder / "report.html"
+    path = folder / _PAGE
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     if as_json:

@@ -75,7 +75,8 @@ def torch_table_command(
     from pesky.lab.torch_table.rows import Store
 
     table, shown = _tables(tasks, contestants, seeds, quick, ablation)
-    folder = ready_folder(out) if out is not None else None
+    folder = ready_folder(out, _PAGE) if out is not None else None
+    pictures = ready_folder(str(folder / _FIGURES)) if folder is not None and figures else None
     written: list[Path] = []
     with Store(store) as opened:
         if load is not None:
@@ -95,7 +96,7 @@ def torch_table_command(
             no_run=no_run,
         )
         if folder is not None:
-            written += _write(shown, opened, folder, command, figures)
+            written += _write(shown, opened, folder, command, pictures)
         standings = table.standings(opened)
     if as_json:
         print_json(
@@ -226,15 +227,17 @@ def _last(progress: "Progress[RunKey, Row]") -> str:
     return f"{what}: loss {row.train:.4g}, test {row.test:.4g}, {row.seconds:.0f} s"
 
 
-def _write(table: "Table", store: "Store", folder: Path, command: str, figures: bool) -> list[Path]:
-    """Write the page, and pictures beside it if wanted."""
+def _write(
+    table: "Table", store: "Store", folder: Path, command: str, pictures: Path | None
+) -> list[Path]:
+    """Write the page, and pictures if there is a folder for them."""
     from pesky.lab.torch_table.page import torch_page
 
     written: list[Path] = []
-    pictures: list[tuple[str, PurePosixPath]] = []
-    if figures:
-        written, pictures = _draw(table, store, ready_folder(str(folder / _FIGURES)))
-    page = torch_page(table, store, command + " --figures" * figures, pictures)
+    places: list[tuple[str, PurePosixPath]] = []
+    if pictures is not None:
+        written, places = _draw(table, store, pictures)
+    page = torch_page(table, store, command + " --figures" * (pictures is not None), places)
     with atomic_path(folder / _PAGE) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return [folder / _PAGE, *written]

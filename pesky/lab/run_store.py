@@ -5,9 +5,10 @@ import math
 import os
 import socket
 import sqlite3
+import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -16,9 +17,9 @@ from types import NoneType
 from typing import Any, Generic, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from pesky.errors import InputError
-from pesky.files import atomic_path
+from pesky.files import atomic_path, obstacle
 
-__all__ = ["Layout", "RunStore"]
+__all__ = ["ForeignRowsError", "Layout", "RunStore"]
 
 _CLAIM_LIVES = 60.0  # seconds without a sign of life
 _SIGN_OF_LIFE = 10.0
@@ -26,6 +27,21 @@ _SQL_NAMES = {int: "INTEGER", float: "REAL", str: "TEXT"}
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
 Row = TypeVar("Row")
+
+
+class ForeignRowsError(InputError):
+    """A file that holds something else than the rows wanted, sound as it may be."""
+
+    def __init__(self, path: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
+        """Compare the columns."""
+        found_ones = f"its columns are {_begun(found)}" if found else "it is empty"
+        self.reason = f"{found_ones}; those wanted are {_begun(wanted)}"
+        super().__init__(f"{path} holds other rows: {self.reason}")
+
+
+def _begun(names: Sequence[str]) -> str:
+    shown = [textwrap.shorten(name, 20, placeholder="...") for name in names[:3]]
+    return ", ".join([*shown, "..."] if len(names) > len(shown) else shown)
 
 
 class _Column:
@@ -117,10 +133,17 @@ class RunStore(Generic[Key, Row]):
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"the store {self.path} cannot be used: {error}; name another") from None
+        # SQLite would take a device for an empty database, and put its journal beside it.
+        reason = obstacle(self.path, seeks=True)
+        if reason is not None:
+            raise InputError(f"the store {self.path} cannot be used: {reason}")
+        try:
             self._connection = sqlite3.connect(
                 self.path, timeout=60.0, isolation_level=None, check_same_thread=False
             )
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.Error as error:
             raise InputError(f"the store {self.path} cannot be used: {error}; name another") from None
         try:
             self._prepare()
@@ -243,7 +266,7 @@ class RunStore(Generic[Key, Row]):
             with path.open(encoding="utf-8", newline="") as stream:
                 reader = csv.DictReader(stream, strict=True)
                 if tuple(reader.fieldnames or ()) != self.layout.names:
-                    raise InputError(f"{path} is not a file of pesky's rows")
+                    raise ForeignRowsError(path, reader.fieldnames or (), self.layout.names)
                 pairs = [self.layout.parsed(line) for line in reader]
         except FileNotFoundError:
             raise InputError(f"there is no file {path}") from None

@@ -37,6 +37,8 @@ def printed(capsys, *arguments):
         (["--jobs", "-1"], ["--jobs", "-1"]),
         (["--figures"], ["--figures", "--out"]),
         (["--export", "nowhere/rows.csv"], ["--export", "nowhere"]),
+        (["--export", "."], ["--export", "folder"]),
+        (["--store", "."], ["store", "folder"]),
         (["--no-run", "--load", "nothing.csv"], ["nothing.csv"]),
         (["--tasks", "lenet", "--data", "nowhere"], ["nowhere"]),
     ],

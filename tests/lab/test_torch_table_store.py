@@ -134,7 +134,7 @@ def test_load_undoes_export(store, tmp_path):
         (lambda text: text.replace("finished", "done"), "unknown status 'done'"),
         (lambda text: text.replace(",0.5,", ",nan,"), "nan"),
         (lambda text: text.replace("toy,toy", "toy,"), "data is missing"),
-        (lambda text: text.replace("task,", "job,"), "not a file of pesky's rows"),
+        (lambda text: text.replace("task,", "job,"), "its columns are job, .*; those wanted are task"),
     ],
 )
 def test_damaged_rows_are_told(store, tmp_path, damage, word):

@@ -18,6 +18,7 @@ from pesky.lab.race.store import Store
 from tests.race.toys import some_key, some_row
 from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
 from tests.test_datasets import needs_data
+from tests.test_files import FULL, made_device, own_stdout, read_in_thread
 
 SMALL = ("digits", "--methods", "vsgd-b,adagrad", "--grid", "coarse", "--seeds", "2", "--epochs", "1")
 
@@ -165,6 +166,89 @@ def test_what_cannot_end_well_is_told_before_any_run(tmp_path, arguments, words)
     if (tmp_path / "pesky-race.sqlite").exists():
         with Store(tmp_path / "pesky-race.sqlite") as store:
             assert store.rows() == []
+
+
+@pytest.mark.parametrize("option", ["--export", "--store"])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.mkdir(), "folder"),
+        (lambda path: path.symlink_to(path.name), "loop"),
+        (lambda path: path.symlink_to("nowhere/file"), "nowhere does not exist"),
+    ],
+)
+def test_a_place_for_no_file_is_told_before_any_run(complaint, tmp_path, option, make, words):
+    place = tmp_path / "place"
+    make(place)
+    said = complaint(*SMALL, option, place)
+    assert str(place) in said
+    assert words in said
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_folder_in_the_way_of_the_numbers_is_told_before_any_run(complaint, tmp_path):
+    (tmp_path / "made" / "race.json").mkdir(parents=True)
+    said = complaint(*SMALL, "--out", "made")
+    assert "--out made, race.json cannot be written: it is a folder" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+@pytest.fixture
+def raced(tmp_path):
+    """The small race, done: what writes its rows again runs nothing."""
+    assert race(*SMALL, "--export", "expected.csv", cwd=tmp_path).returncode == 0
+    return (tmp_path / "expected.csv").read_bytes()
+
+
+def test_rows_are_exported_through_links_into_fifos_and_to_devices(tmp_path, raced):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link.csv").symlink_to("far/rows.csv")
+    assert race(*SMALL, "--json", "--export", "link.csv", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "far" / "rows.csv").read_bytes() == raced
+
+    os.mkfifo(tmp_path / "fifo")
+    content = read_in_thread(tmp_path / "fifo")
+    assert race(*SMALL, "--json", "--export", "fifo", cwd=tmp_path).returncode == 0
+    assert (content(), (tmp_path / "fifo").is_fifo()) == (raced, True)
+
+    device = made_device(tmp_path / "full", FULL)
+    result = race(*SMALL, "--json", "--export", "full", cwd=tmp_path)
+    assert_one_clear_line(result, "No space left on device: full")
+    assert device.is_char_device()
+
+
+def test_rows_may_be_printed(tmp_path, raced):
+    own_stdout(tmp_path)
+    result = race(*SMALL, "--export", "stdout", cwd=tmp_path)
+    assert (result.returncode, complaints(result)) == (0, [])
+    before, after = result.stdout.encode().split(raced)
+    assert b"vsgd-b" in before
+    assert after == b"wrote pesky-race.sqlite, stdout\n"
+
+
+def test_ctrl_c_ends_the_wait_for_a_reader(tmp_path, raced):
+    os.mkfifo(tmp_path / "fifo")
+    temporaries = tmp_path / "temporaries"
+    temporaries.mkdir()
+    with subprocess.Popen(
+        [*COMMAND, "race", *SMALL, "--json", "--export", "fifo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporaries)},
+    ) as process:
+        deadline = time.monotonic() + 120
+        # What is to be sent is written first; then it waits.
+        while not any(path.stat().st_size == len(raced) for path in temporaries.iterdir()):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "pesky: interrupted\n")
+    assert process.returncode == 130
+    assert list(temporaries.iterdir()) == []
 
 
 def test_a_damaged_data_file_is_named(complaint, tmp_path):

@@ -1,6 +1,7 @@
 """The store: a run is done once, whoever asks; rows come back as they were; damage is told plainly."""
 
 import csv
+import os
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pesky.errors import InputError
 from pesky.lab import run_store as store_module
 from pesky.lab.race.store import Row, Store
 from tests.race.toys import rows_of_race, some_key, some_row, toy_race, without_times
+from tests.test_files import NULL, made_device
 
 ROOT = Path(__file__).parents[2]
 PREAMBLE = """
@@ -234,6 +236,49 @@ def test_an_export_is_sorted_and_loads_back_as_equal_rows(tmp_path, path):
         assert (tmp_path / "again.csv").read_bytes() == text.read_bytes()
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_store_may_be_a_link_and_stays_one(tmp_path, exists):
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "link.sqlite"
+    link.symlink_to("far/runs.sqlite")
+    if exists:
+        Store(tmp_path / "far" / "runs.sqlite").close()
+    with Store(link) as store:
+        store.finish(some_key(), some_row())
+    assert link.is_symlink()
+    with Store(tmp_path / "far" / "runs.sqlite") as store:
+        assert len(store.rows()) == 1
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["runs.sqlite"]
+
+
+def not_a_store(path, kind):
+    """Put something at a path that can hold no database."""
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    elif kind == "nowhere":
+        path.symlink_to("nowhere/runs.sqlite")
+    else:
+        made_device(path, NULL)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "loop", "nowhere", "device"])
+def test_what_can_hold_no_database_is_refused_and_left_as_it_is(tmp_path, kind):
+    path = tmp_path / "runs.sqlite"
+    not_a_store(path, kind)
+    before = path.lstat()
+    with pytest.raises(InputError, match=rf"runs\.sqlite cannot be used: .*{kind}.*; "):
+        Store(path)
+    after = path.lstat()
+    assert (after.st_mode, after.st_rdev, after.st_ino) == (
+        before.st_mode,
+        before.st_rdev,
+        before.st_ino,
+    )
+    assert list(tmp_path.iterdir()) == [path]  # no journal either
+
+
 def test_the_order_of_an_export_is_that_of_the_keys(tmp_path, store):
     for seed in (101, 9, 100, 0):
         for settings in ("eta0=3e-2", "eta0=1e-1"):
@@ -367,7 +412,7 @@ def test_what_is_no_store_is_refused(tmp_path):
     text.write_text("not a database\n" * 100)
     (tmp_path / "folder").mkdir()
     for path in (text, tmp_path / "folder", text / "below"):
-        with pytest.raises(InputError, match=r"the store .*name another"):
+        with pytest.raises(InputError, match=r"the store .*name a"):
             Store(path)
     assert text.read_text() == "not a database\n" * 100
 

@@ -1,9 +1,11 @@
 """Sources on the web: folders of files, and archives."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pesky.files import atomic_path
 from pesky.lab.datasets import DataFile, file_state
 from pesky.lab.fetching.archives import opened_tar
 from pesky.lab.fetching.delivery import Source, SourceError, Watch, install
@@ -27,7 +29,9 @@ def _fetch_file(url: str, path: Path, file: DataFile, watch: Watch) -> None:
     resumed = part.exists()
     download(url, part, watch, file.size)
     if file_state(part, file) == "ok":
-        part.replace(path)
+        with atomic_path(path) as temporary:  # may be a link to another disk
+            shutil.copyfile(part, temporary)
+        part.unlink()
         return
     part.unlink()
     if not resumed:
