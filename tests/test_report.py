@@ -8,10 +8,13 @@ from html import escape
 
 import pytest
 
+from pesky.cli import run
+from pesky.lab.benchmarks import METHODS
 from pesky.lab.race.contest import protocol_of
 from pesky.lab.race.grids import settings_of, settings_text
 from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.report import report_page
+from pesky.lab.report.scatter import mark
 from pesky.lab.reproduction import reproduction_page
 from pesky.lab.torch_table import rows as torch_rows
 from pesky.lab.torch_table.contestants import CONTESTANTS
@@ -103,6 +106,55 @@ def test_figures_are_part_of_the_page(store, tmp_path):
     assert "<code>pesky figure rates</code>" not in page
 
 
+DRAWN = {
+    "idealised": ({"samples": 12}, "mean: 12 samples."),
+    "quadratic": ({"steps": 1000, "runs": 1}, "quadratic: 1,000 steps, 1 run."),
+    "nonstationary": (
+        {"jump": 3.0, "every": 40, "jumps": 2, "runs": 20},
+        "jumps: 2 jumps by 3 sigma, 40 steps apart, 20 runs.",
+    ),
+    "errors-mnist": ({"missing": ["M1"], "M0": {}, "M2": {}}, "MNIST: M0, M2."),
+    "rates": ({"runs": 1, "epochs": 1, "C0": {}}, "on C0 and M0: 1 run of 1 epoch."),
+    "epochs": (
+        {"layers": [784, 100, 10], "epochs": 5, "test": [9.0] * 5},
+        "on MNIST: 5 epochs, 100 hidden units.",
+    ),
+    "critical": ({"setups": [{}] * 6, "runs": 5}, "parameters: 6 setups, 5 runs for each C."),
+    "slow-start": (
+        {"runs": 1, "factors": [1.0] * 5, "epochs": [1, 3, 6], "M0": {}},
+        "start&#x27;s C: M0, 5 values of C, 1 run each.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_captions_say_how_much_was_drawn(store, tmp_path, name):
+    numbers, words = DRAWN[name]
+    (tmp_path / f"{name}.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (tmp_path / f"{name}.json").write_text(json.dumps(numbers))
+    (caption,) = re.findall("<figcaption>(.*?)</figcaption>", report_page(store, tmp_path))
+    assert caption.endswith(words)
+
+
+@pytest.mark.parametrize("numbers", [None, "{", "[]", "{}", '{"layers": 3}'])
+def test_a_caption_without_numbers_claims_none(store, tmp_path, numbers):
+    (tmp_path / "epochs.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    if numbers is not None:
+        (tmp_path / "epochs.json").write_text(numbers)
+    page = report_page(store, tmp_path)
+    assert "<figcaption>A long run of vSGD-l on MNIST.</figcaption>" in page
+
+
+def test_a_figure_made_by_its_command_is_captioned_by_what_it_drew(store, tmp_path):
+    small = ["--runs", "3", "--steps", "20"]
+    assert run(["figure", "bowl", *small, "--out", str(tmp_path)]) == 0
+    assert "noisy bowl: 20 steps, 3 runs.</figcaption>" in report_page(store, tmp_path)
+
+
+def test_every_method_has_a_mark_of_its_own_in_the_key():
+    assert len({mark(method) for method in METHODS}) == len(METHODS)
+
+
 def test_an_empty_store_says_what_to_run(tmp_path):
     with Store(tmp_path / "empty.sqlite") as opened:
         assert "pesky race digits" in report_page(opened)
@@ -127,6 +179,41 @@ def test_commands_write_the_pages(store, torch_store, tmp_path):
     assert "Table 3" in (tmp_path / "reproduction.md").read_text()
     missing = pesky_command("report", "--store", str(tmp_path / "none.sqlite"), cwd=tmp_path)
     assert_one_clear_line(missing, "none.sqlite", "pesky race")
+
+
+def test_the_reproduction_passes_over_files_with_other_rows_and_says_so(
+    store, torch_store, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    store.export(tmp_path / "M0.csv")
+    with torch_rows.Store(torch_store) as opened:
+        opened.export(tmp_path / "torch-table.csv")
+    (tmp_path / "empty.csv").touch()
+    files = ["M0.csv", "empty.csv", "torch-table.csv"]
+    assert run(["reproduction", *files, "--store", "new.sqlite"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == reproduction_page(store, "pesky reproduction M0.csv")
+    empty, torch_table = printed.err.splitlines()
+    assert empty.startswith("pesky: empty.csv is skipped: it is empty; those wanted are benchmark,")
+    assert torch_table.startswith("pesky: torch-table.csv is skipped: its columns are task, data,")
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (["other.csv"], ["no file holds rows of pesky race", "other.csv", "a, b", "benchmark"]),
+        (["M0.csv", "none.csv"], ["there is no file none.csv"]),
+        (["M0.csv", "damaged.csv"], ["damaged.csv is damaged"]),
+    ],
+)
+def test_a_reproduction_without_the_rows_named_is_one_clear_line(store, tmp_path, files, words):
+    store.export(tmp_path / "M0.csv")
+    (tmp_path / "damaged.csv").write_text((tmp_path / "M0.csv").read_text().replace("finished", "x"))
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    made = tmp_path / "made"
+    result = pesky_command("reproduction", *files, "--out", str(made), cwd=tmp_path)
+    assert_one_clear_line(result, *words)
+    assert list(made.iterdir()) == []
 
 
 PROBE = """<script>

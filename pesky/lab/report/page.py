@@ -13,28 +13,11 @@ from pesky.lab.race.store import Store
 from pesky.lab.race.table import Cell, Standing, standings, without_result
 from pesky.lab.race.tuning import Part
 from pesky.lab.report import html
-from pesky.lab.report.scatter import COLOURS, scatter
+from pesky.lab.report.captions import FIGURES
+from pesky.lab.report.scatter import mark, scatter
 
 __all__ = ["report_page"]
 
-# The figures of the paper: file name, caption, and the command that draws it.
-FIGURES = (
-    ("idealised", "Per-sample quadratics and their mean.", "pesky figure idealised"),
-    ("bowl", "Trajectories in a noisy bowl.", "pesky figure bowl"),
-    ("quadratic", "Loss and rates on the noisy quadratic.", "pesky figure quadratic"),
-    ("nonstationary", "The same while the optimum jumps.", "pesky figure nonstationary"),
-    ("errors-mnist", "Training against test error, MNIST.", "pesky figure errors --view mnist"),
-    ("errors-cifar", "Training against test error, CIFAR-10.", "pesky figure errors --view cifar"),
-    ("errors-global", "All benchmarks, zoomed out.", "pesky figure errors --view global"),
-    ("rates", "Learning rates through time on C0 and M0.", "pesky figure rates"),
-    ("epochs", "vSGD-l over 100 epochs, 800 hidden units.", "pesky figure epochs"),
-    (
-        "critical",
-        "Critical C, the largest that is unstable, against the parameters.",
-        "pesky figure critical",
-    ),
-    ("slow-start", "Test error against the slow start's C.", "pesky figure slow-start"),
-)
 _VSGD = ("vsgd-l", "vsgd-b", "vsgd-g", "vsgd-robust")
 
 
@@ -162,28 +145,23 @@ def _plots(recorded: dict[str, Recorded], units: dict[str, str]) -> str:
         return ""
     plots = "".join(scatter(name, one, units[name]) for name, one in recorded.items())
     methods = dict.fromkeys(method for one in recorded.values() for method in one.methods)
-    key = "".join(f"<li>{_mark(method)}{escape(method)}</li>" for method in methods)
+    key = "".join(f"<li>{mark(method)}{escape(method)}</li>" for method in methods)
     return (
         "<h2>Every setting that was tried</h2>"
         '<p class="note">Large: the best of each method. Point at one, or tap it, to see its settings. '
-        "vSGD-b is a square, vSGD-g a triangle. Settings that diverged or were cut are left out.</p>"
+        "Settings that diverged or were cut are left out.</p>"
         f'<ul class="key">{key}</ul><div class="plots">{plots}</div>'
     )
 
 
-def _mark(method: str) -> str:
-    colour = COLOURS.get(method)
-    return f'<i style="background:{colour}"></i>' if colour else '<i class="vsgd"></i>'
-
-
 def _figures(folder: Path | None) -> str:
     shown, absent = [], []
-    for name, caption, command in FIGURES:
-        path = None if folder is None else folder / f"{name}.svg"
+    for figure in FIGURES:
+        path = None if folder is None else folder / f"{figure.name}.svg"
         if path is None or not path.is_file():
-            absent.append(f"<li>{escape(caption)} <code>{escape(command)}</code></li>")
+            absent.append(f"<li>{escape(figure.title)}: <code>{escape(figure.command)}</code></li>")
             continue
-        shown.append(html.figure(caption, path.read_bytes()))
+        shown.append(html.figure(figure.caption(path.parent), path.read_bytes()))
     text = "<h2>Figures of the paper</h2>" + "".join(shown)
     if absent:
         text += f'<p class="note">Not drawn yet:</p><ul class="note">{"".join(absent)}</ul>'

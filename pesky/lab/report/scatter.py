@@ -8,10 +8,10 @@ from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.tuning import Setting
 
-__all__ = ["COLOURS", "scatter"]
+__all__ = ["mark", "scatter"]
 
 # Okabe and Ito's palette, as in the other figures; the paper's vSGD has the colour of the text.
-COLOURS = {
+_COLOURS = {
     "vsgd-robust": "#D55E00",
     "sgd": "#0072B2",
     "adagrad": "#E69F00",
@@ -98,10 +98,25 @@ def _point(one: Setting, x: _Axis, y: _Axis, unit: str, radius: float) -> str:
     errors = f"train {train:.2f} {unit}, test {test:.2f} {unit}"
     tip = escape(f"{one.method}\n{settings_shown(one.settings)}\n{errors}", quote=True)
     kind = "point winner" if radius > 5 else "point"
-    colour = f'fill="{COLOURS[one.method]}"' if one.method in COLOURS else ""
-    kind += "" if colour else " vsgd"
-    shape = _shapes.get(one.method, _circle)(x(train), y(test), radius)
+    kind += "" if one.method in _COLOURS else " vsgd"
+    shape = _shape(one.method, x(train), y(test), radius)
+    colour = _fill(one.method)
     return f'<g class="{kind}" {colour} tabindex="0" data-tip="{tip}"><title>{tip}</title>{shape}</g>'
+
+
+def mark(method: str) -> str:
+    """Return a method's mark as the plots have it, for the key beside them."""
+    kind = "mark" if method in _COLOURS else "mark vsgd"
+    shape = _shape(method, 0.0, 0.0, 8)
+    return f'<svg class="{kind}" viewBox="-9 -9 18 18" aria-hidden="true" {_fill(method)}>{shape}</svg>'
+
+
+def _fill(method: str) -> str:
+    return f'fill="{_COLOURS[method]}"' if method in _COLOURS else ""
+
+
+def _shape(method: str, x: float, y: float, size: float) -> str:
+    return _shapes.get(method, _circle)(x, y, size)
 
 
 def _circle(x: float, y: float, size: float) -> str:
