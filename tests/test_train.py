@@ -5,8 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from pesky.cli import run
 from pesky.lab import paper
-from pesky.online import Network
+from pesky.lab.own_data import own_benchmark
+from pesky.lab.runs import run_once
+from pesky.online import VSGD, Network
+from tests.race.test_own_data import samples, written_csv
 from tests.test_cli import assert_one_clear_line, pesky_command
 from tests.test_datasets import needs_data
 
@@ -26,6 +30,24 @@ def test_vsgd_reproduces_the_paper_within_three_percent(benchmark, method):
     assert [run["status"] for run in numbers["runs"]] == ["finished"] * 3
     assert numbers["mean"]["train"] == pytest.approx(paper.TRAIN[benchmark][method], rel=0.03)
     assert numbers["mean"]["test"] == pytest.approx(paper.TEST[benchmark][method], rel=0.03)
+
+
+def test_by_default_it_is_the_robust_form_which_learns_the_digits():
+    numbers = train("digits", "--seeds", "2")
+    assert numbers["method"] == "vsgd-robust"
+    assert numbers["mean"]["test"] < 6  # percent; vSGD-l has more than 15
+
+
+def test_a_file_of_ones_own_is_trained_on_as_the_race_does(tmp_path, capsys):
+    path = written_csv(tmp_path / "mine.csv", *samples())
+    arguments = ["--layers", "6,5,3", "--method", "vsgd-b", "--epochs", "2", "--json"]
+    assert run(["train", str(path), *arguments, "--out", str(tmp_path / "made")]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert (numbers["benchmark"], numbers["layers"]) == ("mine.csv", [6, 5, 3])
+    assert Network.load(tmp_path / "made" / "network-0.npz").sizes == (6, 5, 3)
+    benchmark, task = own_benchmark(path, (6, 5, 3))
+    expected = run_once(benchmark, task, VSGD("block"), seed=0, epochs=2)
+    assert numbers["mean"] == {"train": expected.train, "test": expected.test}
 
 
 def test_json_and_files_tell_the_same(tmp_path):
@@ -63,12 +85,22 @@ def test_a_run_that_diverges_says_so():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["M9"], ["M9", "digits"]),
+        (["M9"], ["M9", "digits", ".csv"]),
+        (["none.csv", "--layers", "2,3"], ["there is no file none.csv"]),
+        (["mine.csv"], ["--layers", "mine.csv"]),
+        (["digits", "--layers", "64,10"], ["--layers", "digits"]),
+        (["digits", "--slow-start", "2"], ["--slow-start", "vsgd-robust", "--method vsgd-l"]),
+        (["digits", "--dialect", "literal"], ["--dialect", "--method vsgd-l"]),
+        (
+            ["digits", "--method", "adagrad", "--eta0", "1e-2", "--curvature-every", "2"],
+            ["--curvature-every", "adagrad"],
+        ),
         (["digits", "--method", "adam"], ["adam", "vsgd-l"]),
         (["digits", "--method", "sgd"], ["sgd", "--eta0"]),
         (["digits", "--method", "sgd", "--eta0", "0", "--gamma", "0"], ["--eta0", "0"]),
         (["digits", "--method", "sgd", "--eta0", "x", "--gamma", "0"], ["--eta0", "x"]),
-        (["digits", "--eta0", "1"], ["vsgd-l", "eta0"]),
+        (["digits", "--eta0", "1"], ["vsgd-robust", "eta0"]),
+        (["digits", "--method", "vsgd-l", "--eta0", "1"], ["vsgd-l", "eta0"]),
         (["digits", "--seeds", "0"], ["--seeds", "0"]),
         (["digits", "--epochs", "-1"], ["--epochs", "-1"]),
         (["M0", "--data", "nowhere"], ["nowhere"]),

@@ -35,7 +35,9 @@ Start here:
 
     pesky quadratic --help       numbers for your own problem and methods
 
-    pesky train digits --method vsgd-b   a network, one sample at a time
+    pesky train digits           a network, one sample at a time
+
+    pesky train mine.csv --layers 20,50,3   the same on a file of yours
 
     pesky data fetch mnist       what the paper trains on; also cifar10
 

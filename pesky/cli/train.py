@@ -1,4 +1,4 @@
-"""``pesky train``: one method on one benchmark, a few seeds."""
+"""``pesky train``: one method on one benchmark or a user's own file, a few seeds."""
 
 import statistics
 import sys
@@ -9,9 +9,19 @@ import typer
 
 from pesky.cli.options import DataFolder, Jobs
 from pesky.cli.output import AsJson, print_json, print_written, ready_folder, write_json
+from pesky.cli.own_files import BENCHMARK_HELP, Layers, check_benchmark, own_layers
 from pesky.errors import InputError, check_count
 from pesky.lab import paper
-from pesky.lab.benchmarks import BENCHMARKS, METHODS, Benchmark, method_named
+from pesky.lab.benchmarks import (
+    BENCHMARKS,
+    GRANULARITIES,
+    METHODS,
+    ROBUST,
+    Benchmark,
+    Task,
+    method_named,
+)
+from pesky.lab.own_data import is_own_file, own_benchmark
 from pesky.lab.plain import finite_or_none
 
 if TYPE_CHECKING:
@@ -19,10 +29,25 @@ if TYPE_CHECKING:
 
 __all__ = ["train_command"]
 
+_NUMBERS = "train.json"
+_PAPERS = ", ".join(GRANULARITIES)
+_RIVALS = ", ".join(method for method in METHODS if method not in (*GRANULARITIES, ROBUST))
+# The methods that have an option; the settings of rivals are checked where the method is made.
+_OPTIONS_OF = {
+    "slow_start": tuple(GRANULARITIES),
+    "dialect": tuple(GRANULARITIES),
+    "init_samples": (*GRANULARITIES, ROBUST),
+    "curvature_every": (*GRANULARITIES, ROBUST),
+}
+
 
 def train_command(
-    benchmark: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHMARKS)}.")],
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "vsgd-l",
+    benchmark: Annotated[str, typer.Argument(help=BENCHMARK_HELP)],
+    layers: Layers = None,
+    method: Annotated[
+        str,
+        typer.Option(help=f"{ROBUST}; the paper's {_PAPERS}; or its rivals {_RIVALS}."),
+    ] = ROBUST,
     seeds: Annotated[int, typer.Option(help="Runs, from seeds 0, 1, ...")] = 1,
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = 6,
     jobs: Jobs = 0,
@@ -32,14 +57,18 @@ def train_command(
     ] = None,
     mu: Annotated[str | None, typer.Option(help="Of smd: the meta-learning rate.")] = None,
     tau: Annotated[str | None, typer.Option(help="Of amari, almeida, smd: memory.")] = None,
-    slow_start: Annotated[float | None, typer.Option(help="Of vsgd: C, else d/10.")] = None,
+    slow_start: Annotated[float | None, typer.Option(help="Of the paper's vsgd: C, else d/10.")] = None,
     init_samples: Annotated[
-        int | None, typer.Option(help="Of vsgd: n_0, else a thousandth of the data.")
+        int | None,
+        typer.Option(help=f"Of vsgd: n_0, else a thousandth of the data, of {ROBUST} 10."),
     ] = None,
-    curvature_every: Annotated[int, typer.Option(help="Of vsgd: updates a bbprop pass.")] = 1,
+    curvature_every: Annotated[
+        int | None, typer.Option(help="Of vsgd: updates a bbprop pass, else 1.")
+    ] = None,
     dialect: Annotated[
-        Literal["paper", "literal"], typer.Option(help="Of vsgd: how to read the slow start.")
-    ] = "paper",
+        Literal["paper", "literal"] | None,
+        typer.Option(help="Of the paper's vsgd: how to read the slow start, else paper."),
+    ] = None,
     data: DataFolder = None,
     as_json: AsJson = False,
     out: Annotated[
@@ -47,32 +76,32 @@ def train_command(
         typer.Option("--out", metavar="DIR", help="Folder for numbers, traces and networks."),
     ] = None,
 ) -> None:
-    """Train a benchmark's network with one method; rivals default to the paper's best settings."""
+    """Train a network with one method; rivals default to the paper's best settings."""
     from pesky.lab.runs import run_seeds
 
-    chosen = BENCHMARKS.get(benchmark)
-    if chosen is None:
-        raise InputError(f"unknown benchmark {benchmark!r}; there are {', '.join(BENCHMARKS)}")
+    check_benchmark(benchmark)
+    sizes = own_layers(layers, [benchmark])
     check_count("--seeds", seeds)
     check_count("--epochs", epochs)
     check_count("--jobs", jobs, least=0)
     settings = _settings(benchmark, method, {"eta0": eta0, "gamma": gamma, "mu": mu, "tau": tau})
-    options: dict[str, Any] = {}
-    if method.startswith("vsgd"):
-        options = {
+    options = _options(
+        method,
+        {
             "slow_start": slow_start,
             "init_samples": init_samples,
             "curvature_every": curvature_every,
             "dialect": dialect,
-        }
+        },
+    )
     method_named(method, settings, 1, **options)  # what is wrong with it is said before reading data
-    folder = ready_folder(out) if out is not None else None
-    task = chosen.task(data)
+    folder = ready_folder(out, *_files(seeds)) if out is not None else None
+    chosen, task = _read(benchmark, sizes, data)
     made = method_named(method, settings, len(task.train_inputs), **options)
 
     def report(epoch: "EpochReport") -> None:
         print(
-            f"{benchmark} {method} seed {epoch.seed} epoch {epoch.epoch}/{epochs}: "
+            f"{chosen.name} {method} seed {epoch.seed} epoch {epoch.epoch}/{epochs}: "
             f"loss {epoch.loss:.4f}, test {_error(chosen, epoch.test)}",
             flush=True,
         )
@@ -87,7 +116,8 @@ def train_command(
         report=None if as_json else report,
     )
     numbers = {
-        "benchmark": benchmark,
+        "benchmark": chosen.name,
+        "layers": list(chosen.layers),
         "method": method,
         "settings": settings,
         "epochs": epochs,
@@ -122,6 +152,26 @@ def _settings(benchmark: str, method: str, given: dict[str, str | None]) -> dict
     return published
 
 
+def _options(method: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, if the method has them."""
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options:
+        having = _OPTIONS_OF[name]
+        if method in METHODS and method not in having:
+            raise InputError(
+                f"--{name.replace('_', '-')} is of {', '.join(having)}, not of {method}; "
+                f"leave it out, or add --method {having[0]}"
+            )
+    return options
+
+
+def _read(benchmark: str, layers: tuple[int, ...], data: Path | None) -> tuple[Benchmark, Task]:
+    if is_own_file(benchmark):
+        return own_benchmark(Path(benchmark), layers)
+    chosen = BENCHMARKS[benchmark]
+    return chosen, chosen.task(data)
+
+
 def _error(benchmark: Benchmark, value: float | None) -> str:
     if value is None:
         return "not finite"
@@ -140,14 +190,17 @@ def _summarise(benchmark: Benchmark, numbers: dict[str, Any]) -> None:
         print(line)
 
 
+def _files(seeds: int) -> list[str]:
+    """Return the names of all files: the numbers, then network and trace of each seed."""
+    return [_NUMBERS, *(f"{kind}-{seed}.npz" for seed in range(seeds) for kind in ("network", "trace"))]
+
+
 def _write(folder: Path, numbers: dict[str, Any], results: "list[RunResult]") -> list[str]:
     from pesky.online.archive import write_arrays
 
-    paths = [folder / "train.json"]
-    write_json(paths[0], numbers)
-    for result in results:
-        network, trace = folder / f"network-{result.seed}.npz", folder / f"trace-{result.seed}.npz"
+    first, *rest = (folder / name for name in _files(len(results)))
+    write_json(first, numbers)
+    for result, network, trace in zip(results, rest[::2], rest[1::2], strict=True):
         result.network.save(network)
         write_arrays(trace, result.fit.trace)
-        paths += [network, trace]
-    return [str(path) for path in paths]
+    return [str(path) for path in (first, *rest)]
