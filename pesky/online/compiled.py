@@ -1,11 +1,13 @@
 """How the engine's functions are compiled, and how compiled code is kept between processes.
 
 Numba's cache on disk looks at the file of the cached function only. An edit of the rule, which every
-kernel calls, would go unnoticed; here the stamp is a digest of all sources the kernels are made of.
+kernel calls, would go unnoticed; here the stamp is a digest of all sources the kernels are made of:
+those that are loaded when a kernel's file is.
 """
 
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,13 +82,43 @@ def kernel(function: Function) -> Function:
     return dispatcher  # type: ignore[no-any-return]
 
 
+_PACKAGE = Path(rule.__file__).parent
+# Far faster than parsing; a test parses every file and finds the same.
+_IMPORT = re.compile(
+    rf"^[ \t]*(?:from|import) +({_PACKAGE.name}\b[\w.]*)(?: +import +(\([^)]*\)|.*))?", re.M
+)
+
+
+def _imported_by(source: str) -> Iterator[str]:
+    """Yield what may be a module of this package that runs when `source` does: a.b.c runs a and a.b."""
+    for module, names in _IMPORT.findall(source):
+        parts = module.split(".")
+        yield from (".".join(parts[: n + 1]) for n in range(len(parts)))
+        yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+
+
+def sources_of(kernels_file: str) -> list[Path]:
+    """Return the file of some kernels and all files of this package that it imports, however indirectly.
+
+    What a method does at a moment (`blocks.implements`) is among them: methods are loaded with their
+    package, which the kernels import from.
+    """
+    found = [Path(kernels_file)]
+    seen: set[str] = set()
+    for path in found:  # which grows meanwhile
+        for name in set(_imported_by(path.read_text(encoding="utf-8"))) - seen:
+            seen.add(name)
+            module = _PACKAGE.parent.joinpath(*name.split("."))
+            files = (module.with_suffix(".py"), module / "__init__.py")
+            found += [file for file in files if file not in found and file.is_file()]
+    return sorted(found)
+
+
 @cache
 def _digest_of_sources(kernels_file: str) -> str:
-    folder = Path(__file__).parent
     digest = hashlib.sha256()
-    arithmetic = (Path(rule.__file__), Path(collective.__file__))
-    for source in (Path(kernels_file), *arithmetic, *sorted(folder.rglob("*.py"))):
-        digest.update(source.read_bytes())
+    for source in sources_of(kernels_file):
+        digest.update(hashlib.sha256(source.read_bytes()).digest())
     return digest.hexdigest()
 
 

@@ -1,21 +1,17 @@
 """Whatever the data: finite parameters, a clean end, and the same numbers in every process."""
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import pesky
 from pesky.online import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Learner, Network, fit
 from pesky.online.learner import samples_of
 from tests.online.cases import METHODS, assert_same_run, network_like, separable_data, some_data
@@ -237,22 +233,6 @@ def test_another_thread_stops_a_run():
     assert (result.status, result.steps) == ("interrupted", 300)
 
 
-def run_script(script, *arguments, cwd, cache=None):
-    environment = dict(os.environ, PYTHONPATH=str(cwd))
-    if cache is not None:
-        environment["NUMBA_CACHE_DIR"] = str(cache)
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-ROOT = Path(pesky.__file__).parents[1]
-
 LONG_RUN = """
 import numpy as np
 from pesky.online import SGD, Network, fit
@@ -271,7 +251,9 @@ print(again.status)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
 def test_ctrl_c_stops_a_process_cleanly_with_a_usable_model():
-    process = run_script(LONG_RUN, cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG_RUN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout.readline() == "epoch\n"
         time.sleep(0.2)
@@ -282,44 +264,3 @@ def test_ctrl_c_stops_a_process_cleanly_with_a_usable_model():
     assert out.splitlines() == ["interrupted True True", "True True", "finished"], err
     assert process.returncode == 0
     assert "Traceback" not in err
-
-
-# The cache of compiled code
-
-HASH = """
-import hashlib
-import numpy as np
-from pesky.online import Amari, Network, fit
-from pesky.online.kernels import train
-X = np.random.default_rng(0).normal(size=(500, 5)).astype(np.float32)
-network = Network([5, 4, 2], l2=1e-4)
-fit(network, Amari(0.001, tau=50), X, (X[:, 0] > 0).astype(int), epochs=3)
-print(hashlib.sha256(network.theta.tobytes()).hexdigest(), sum(train.stats.cache_hits.values()))
-"""
-
-
-def result_of(script, cwd, cache):
-    out, err = run_script(script, cwd=cwd, cache=cache).communicate(timeout=120)
-    assert out, err
-    digest, hits = out.split()
-    return digest, int(hits), "compiling" in err
-
-
-def test_compiled_code_is_kept_gives_equal_results_and_notices_an_edit_of_the_rule(tmp_path):
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "pesky", tmp_path / "pesky", ignore=ignored)
-    cache = tmp_path / "cache"
-    first, hits, _ = result_of(HASH, tmp_path, cache)
-    assert hits == 0
-    second, hits, said = result_of(HASH, tmp_path, cache)
-    assert hits > 0, "the second process compiles nothing"
-    assert not said
-    assert second == first
-
-    rule = tmp_path / "pesky" / "rule.py"
-    old, new = "(sample - mean) / memory", "(sample - mean) / (memory + memory)"
-    assert old in rule.read_text(), "the edit below has to change the rule"
-    rule.write_text(rule.read_text().replace(old, new))
-    third, hits, _ = result_of(HASH, tmp_path, cache)
-    assert hits == 0
-    assert third != first
