@@ -1,7 +1,25 @@
 import secrets
 import signal
+import sys
+from pathlib import Path
 
 import pytest
+
+# Files all of whose tests bear a mark; other tests bear theirs where they stand.
+WHOLE_FILES = {
+    "subprocess": (
+        "lab/test_torch_table_command.py",
+        "race/test_cluster.py",
+        "race/test_command.py",
+        "race/test_kills.py",
+        "test_cli.py",
+        "test_train.py",
+        "torch/test_data_parallel.py",
+    ),
+    "peers": ("torch/test_loops.py",),
+}
+
+_unmarked: list[str] = []  # the running test, unless it is marked to start processes
 
 
 def pytest_configure():
@@ -11,6 +29,31 @@ def pytest_configure():
     process started from here begins with the system's own.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.addaudithook(_refuse_unmarked_processes)
+
+
+def pytest_itemcollected(item):
+    for mark, files in WHOLE_FILES.items():
+        if item.path in [Path(__file__).parent / file for file in files]:
+            item.add_marker(mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    _unmarked[:] = [] if item.get_closest_marker("subprocess") else [item.nodeid]
+    try:
+        return (yield)
+    finally:
+        _unmarked.clear()
+
+
+def _refuse_unmarked_processes(event, arguments):
+    """Fail a test that starts Python or a shell without its mark: `make test-fast` leaves these out."""
+    if event == "subprocess.Popen" and _unmarked:
+        command = [str(part) for part in (arguments[0], *arguments[1])]
+        assert not {sys.executable, "/bin/sh"} & set(command), (
+            f"{_unmarked[0]} starts a process: mark it, @pytest.mark.subprocess"
+        )
 
 
 @pytest.fixture

@@ -296,6 +296,7 @@ def test_two_fetches_at_a_time_do_the_work_once(mirror, tmp_path):
     assert_whole(tmp_path)
 
 
+@pytest.mark.subprocess
 def test_a_killed_fetch_goes_on(mirror, tmp_path):
     big = {"mnist/images.gz": np.random.default_rng(1).bytes(3_000_000)}
     mirror.files = {f"/{path}": content for path, content in big.items()}
@@ -725,6 +726,7 @@ def test_slips_are_one_clear_line(capsys, arguments, words):
         assert word in err
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 def test_a_terminal_sees_progress_and_the_output_stays_json(mirror, tmp_path):
     import pty

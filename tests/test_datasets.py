@@ -23,6 +23,7 @@ def test_digits_needs_no_folder_and_has_the_stated_split():
     assert set(data.test_labels) == set(range(10))
 
 
+@pytest.mark.data
 @needs_data
 @pytest.mark.parametrize(
     ("name", "train", "inputs"), [("mnist", 60_000, 784), ("cifar10", 10_000, 3072)]
@@ -45,6 +46,7 @@ def copy_of_data(tmp_path):
     return tmp_path
 
 
+@pytest.mark.data
 @needs_data
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
 def test_a_damaged_file_is_named(copy_of_data, damage):

@@ -268,6 +268,7 @@ def test_benchmarks_and_marks_without_a_value_are_drawn(tmp_path, monkeypatch):
     picture.save(tmp_path)
 
 
+@pytest.mark.subprocess
 def test_critical_prints_nothing_but_json(tmp_path):
     arguments = ["--quick", "--runs", "1", "--only", "xor", "--json", "--out", str(tmp_path)]
     result = pesky_command("figure", "critical", *arguments, PESKY_DATA="")
@@ -278,6 +279,7 @@ def test_critical_prints_nothing_but_json(tmp_path):
     assert numbers["setups"][-1]["critical"] >= 100
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -299,6 +301,7 @@ def test_bad_input_and_missing_data_are_one_line(arguments, words, tmp_path):
     assert_one_clear_line(result, *words)
 
 
+@pytest.mark.subprocess
 def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path):
     command = [*COMMAND, "figure", "critical", "--only", "xor", "--out", str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -1,12 +1,12 @@
 """The simulation against closed forms, against its slow twin, and under changes of units."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
 
 from pesky.errors import InputError
 from pesky.quadratic import SGD, VSGD, NoisyQuadratic, Oracle, oracle, simulate
@@ -24,7 +24,7 @@ positive = st.floats(0.05, 20.0)
 
 def expected_excess(eta, h, distance, sigma):
     """The paper's expected loss after one step, less the noise floor, for one parameter."""
-    return 0.5 * h * ((1 - eta * h) ** 2 * distance**2 + eta**2 * h**2 * sigma**2)
+    return h * ((1 - eta * h) ** 2 * distance**2 + eta**2 * h**2 * sigma**2) / 2
 
 
 @pytest.mark.parametrize("eta", [0.01, 0.2, 1.0, 1.7])
@@ -36,16 +36,18 @@ def test_loss_after_one_step_is_the_papers_expression(eta, fresh_seed):
     assert losses.mean() == pytest.approx(expected_excess(eta, h, start - optimum, sigma), abs=error)
 
 
+def minimiser(loss):
+    """Where a parabola is lowest, without rounding: `loss` is called with fractions."""
+    first, second, third = (loss(Fraction(eta)) for eta in range(3))
+    bend = third - 2 * second + first
+    return float(Fraction(1, 2) - (second - first) / bend)
+
+
 @given(h=positive, distance=positive, sigma=positive)
 def test_ideal_rate_minimises_the_expected_loss(h, distance, sigma):
-    best = minimize_scalar(
-        lambda eta: expected_excess(eta, h, distance, sigma),
-        bounds=(0, 2 / h),
-        method="bounded",
-        options={"xatol": 1e-10 / h},
-    )
-    # A minimum is found to half the digits of its value.
-    assert oracle.ideal_rate(distance, h, sigma) == pytest.approx(best.x, rel=1e-5, abs=1e-7 / h)
+    exact = [Fraction(value) for value in (h, distance, sigma)]
+    best = minimiser(lambda eta: expected_excess(eta, *exact))
+    assert oracle.ideal_rate(distance, h, sigma) == pytest.approx(best, rel=1e-12)
 
 
 def global_rate(h, distance, sigma):
@@ -55,17 +57,13 @@ def global_rate(h, distance, sigma):
 
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=6))
 def test_ideal_global_rate_minimises_the_sum_and_respects_its_bound(triples):
+    exact = [[Fraction(value) for value in triple] for triple in triples]
+    best = minimiser(lambda eta: sum(expected_excess(eta, *triple) for triple in exact))
     h, distance, sigma = np.array(triples).T
-    best = minimize_scalar(
-        lambda eta: expected_excess(eta, h, distance, sigma).sum(),
-        bounds=(0, 2 / h.min()),
-        method="bounded",
-        options={"xatol": 1e-10 / h.max()},
-    )
     rate = global_rate(h, distance, sigma)
-    assert rate == pytest.approx(best.x, rel=1e-5, abs=1e-7 / h.max())
+    assert rate == pytest.approx(best, rel=1e-12)
     printed = (h**2 * distance**2).sum() / (h**3 * (distance**2 + sigma**2)).sum()
-    assert rate == pytest.approx(printed, rel=1e-9)
+    assert rate == pytest.approx(printed, rel=1e-12)
     signal, power = oracle.ideal_moments(distance, h, sigma)
     assert rate >= signal.sum() / power.sum() / h.max() * (1 - 1e-12)
 

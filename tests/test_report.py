@@ -169,6 +169,7 @@ def test_the_reproduction_page_lists_cells_and_misses(store):
     assert "- M0: vSGD-b, vSGD-g, vSGD robust, AdaGrad" in page
 
 
+@pytest.mark.subprocess
 def test_commands_write_the_pages(store, torch_store, tmp_path):
     stores = ("--store", str(store.path), "--torch-store", str(torch_store))
     result = pesky_command("report", *stores, "--out", str(tmp_path), "--json")
@@ -232,6 +233,7 @@ addEventListener("load", () => setTimeout(() => {
 </script></body>"""
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1200])
 def test_the_page_works_in_a_browser(store, torch_store, tmp_path, width):

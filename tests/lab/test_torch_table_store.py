@@ -152,6 +152,7 @@ def test_a_races_store_is_not_taken(tmp_path):
         Store(tmp_path / "race.sqlite")
 
 
+@pytest.mark.subprocess
 def test_several_processes_give_the_rows_of_one(store, tmp_path):
     table = toy_table("vsgd", "adam", "dog")
     with workers(2) as places:
@@ -162,6 +163,7 @@ def test_several_processes_give_the_rows_of_one(store, tmp_path):
     assert len(store.rows()) == 2 * 3 * len(TOYS)
 
 
+@pytest.mark.subprocess
 def test_processes_stop_when_told(store):
     table = toy_table("vsgd", tasks=(replace(TOY, steps=10_000_000),))
     stop = threading.Event()
@@ -196,6 +198,7 @@ def rows_in(path):
         return without_times(store.rows())
 
 
+@pytest.mark.subprocess
 def test_a_table_killed_goes_on_and_ends_as_if_it_never_was(tmp_path):
     runs, log, jobs = tmp_path / "runs.sqlite", tmp_path / "log", 1
     wanted, kills = 3, 2
@@ -231,6 +234,7 @@ def is_running(pid):
     return state not in "ZX"
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")
 def test_processes_end_when_their_parent_is_killed(tmp_path):
     with started(tmp_path / "runs.sqlite", tmp_path / "log", 2, 10_000_000) as process:

@@ -155,6 +155,7 @@ def result_of(script, package, cache):
     return digest, int(loaded), int(made)
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize(("engine", "is_told_where"), [("online", True), ("torch", False)])
 def test_compiled_code_is_kept_gives_equal_results_and_notices_an_edit_of_the_rule(
     engine, is_told_where, copied, tmp_path

@@ -249,6 +249,7 @@ print(again.status)
 """
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
 def test_ctrl_c_stops_a_process_cleanly_with_a_usable_model():
     process = subprocess.Popen(

@@ -196,6 +196,7 @@ def test_what_a_user_gets_wrong_is_one_clear_line(arguments, words, tmp_path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
 
 
+@pytest.mark.subprocess
 def test_a_race_on_a_file_beside_a_benchmark_and_its_report(own_csv, tmp_path):
     arguments = [own_csv.name, "digits", "--layers", "6,5,3", *SMALL, "--json"]
     result = pesky_command("race", *arguments, cwd=tmp_path)
@@ -215,6 +216,7 @@ def test_a_race_on_a_file_beside_a_benchmark_and_its_report(own_csv, tmp_path):
     assert 'aria-label="mine.csv 6-5-3: all settings"' in page
 
 
+@pytest.mark.subprocess
 def test_files_of_one_name_are_told_apart_in_the_report(own_csv, tmp_path):
     arguments = [own_csv.name, *SMALL, "--json"]
     for layers in ("6,5,3", "6,3"):
@@ -233,6 +235,7 @@ def test_files_of_one_name_are_told_apart_in_the_report(own_csv, tmp_path):
         assert f"<td>mine.csv 6-3 cross-entropy {checksum[:6]}</td>" in page
 
 
+@pytest.mark.subprocess
 def test_figures_and_the_reproduction_pass_over_files_of_ones_own(own_csv, tmp_path):
     layers = ("--layers", "6,3")
     assert pesky_command("race", own_csv.name, *layers, *SMALL, cwd=tmp_path).returncode == 0

@@ -148,6 +148,7 @@ def test_threads_of_one_store_never_take_the_same_run(store):
     assert sorted(taken) == list(range(60))
 
 
+@pytest.mark.subprocess
 def test_processes_never_take_the_same_run(path):
     code = """
 print("ready", flush=True)
@@ -170,6 +171,7 @@ for seed in range(150):
         assert [row.test for _, row in store.rows()] == list(range(150))
 
 
+@pytest.mark.subprocess
 def test_processes_may_make_the_same_store_at_once(tmp_path):
     code = """
 store.close()
@@ -191,6 +193,7 @@ for number in range(100):
     assert [one.returncode for one in processes] == [0, 0], complaints
 
 
+@pytest.mark.subprocess
 def test_a_live_process_keeps_its_claim_and_a_killed_one_loses_it_at_once(store, path):
     with process("print(store.claim(some_key()), flush=True); time.sleep(600)", path) as holder:
         try:

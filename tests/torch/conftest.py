@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 
@@ -9,3 +11,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def without_fused_layers():
+    """Where `tests/portable.py` asks for it: an LSTM is many nodes, as on processors without oneDNN."""
+    if not os.environ.get("PESKY_NO_MKLDNN"):
+        yield
+        return
+    with torch.backends.mkldnn.flags(enabled=False):
+        yield

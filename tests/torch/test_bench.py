@@ -27,6 +27,7 @@ def test_update_is_timed_beside_adam_and_eager_operations():
         assert row["eager_over_vsgd"] > 0
 
 
+@pytest.mark.peers
 def test_models_are_timed_beside_adam_and_backpack():
     rows = bench_models(repeats=1, names=("MLP",))
     for row in rows:

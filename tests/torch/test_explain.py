@@ -97,6 +97,7 @@ def test_missing_gradient_and_curvature_are_named():
     assert whys(optimizer) == ["no curvature: the rate is zero"]
 
 
+@pytest.mark.subprocess
 def test_without_torch_the_extra_is_named():
     script = "import sys; sys.modules['torch'] = None; import pesky.torch"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
