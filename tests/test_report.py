@@ -16,12 +16,7 @@ from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.report import report_page
 from pesky.lab.report.scatter import mark
 from pesky.lab.reproduction import reproduction_page
-from pesky.lab.torch_table import rows as torch_rows
-from pesky.lab.torch_table.contestants import CONTESTANTS
-from pesky.lab.torch_table.table import Table
-from pesky.lab.torch_table.tasks import TASKS
 from pesky.online import NUMERICS_VERSION
-from tests.lab.toys import some_row
 from tests.test_cli import assert_one_clear_line, pesky_command
 
 CHROMIUM = shutil.which("chromium")
@@ -59,6 +54,13 @@ def store(tmp_path):
 @pytest.fixture
 def torch_store(tmp_path):
     """All untuned contestants on one task; the later one comes, the worse it is."""
+    pytest.importorskip("torch")
+    from pesky.lab.torch_table import rows as torch_rows
+    from pesky.lab.torch_table.contestants import CONTESTANTS
+    from pesky.lab.torch_table.table import Table
+    from pesky.lab.torch_table.tasks import TASKS
+    from tests.lab.toys import some_row
+
     path = tmp_path / "torch.sqlite"
     task = TASKS["quadratic"]
     untuned = [one for one in CONTESTANTS.values() if not one.is_tuned]

@@ -14,13 +14,7 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba.core.caching import (
-    CompileResultCacheImpl,
-    FunctionCache,
-    InTreeCacheLocator,
-    UserProvidedCacheLocator,
-    UserWideCacheLocator,
-)
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import overload, register_jitable
 
 from pesky import collective, rule
@@ -129,20 +123,12 @@ class _PackageStamp:
         return _digest_of_sources(self._py_file)
 
 
-class _Provided(_PackageStamp, UserProvidedCacheLocator):  # type: ignore[misc]
-    pass
-
-
-class _InTree(_PackageStamp, InTreeCacheLocator):  # type: ignore[misc]
-    pass
-
-
-class _UserWide(_PackageStamp, UserWideCacheLocator):  # type: ignore[misc]
-    pass
-
-
 class _PackageCacheImplementation(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = [_Provided, _InTree, _UserWide]  # noqa: RUF012 (Numba's own name and type)
+    # Where Numba would keep it too; its releases name the classes differently.
+    _locator_classes = [  # noqa: RUF012 (Numba's own name and type)
+        type(place.__name__, (_PackageStamp, place), {})
+        for place in CompileResultCacheImpl._locator_classes
+    ]
 
 
 class _PackageCache(FunctionCache):  # type: ignore[misc]

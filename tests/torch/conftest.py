@@ -16,8 +16,7 @@ def one_thread():
 @pytest.fixture(autouse=True)
 def without_fused_layers():
     """Where `tests/portable.py` asks for it: an LSTM is many nodes, as on processors without oneDNN."""
-    if not os.environ.get("PESKY_NO_MKLDNN"):
-        yield
-        return
-    with torch.backends.mkldnn.flags(enabled=False):
-        yield
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = before and not os.environ.get("PESKY_NO_MKLDNN")
+    yield
+    torch.backends.mkldnn.enabled = before
