@@ -1,20 +1,30 @@
-# `make demo` and `make test` do all their set-up by themselves. PYTHON chooses the interpreter,
-# ARGS goes to pytest: make test ARGS="-k rule".
+# `make demo` and the tests do all their set-up by themselves. PYTHON chooses the interpreter,
+# ARGS goes to pytest: make test ARGS="-k rule". SETTING chooses one of the portable settings.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+OLDEST := .venv-oldest
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint
+INSTALL := $(BIN)/python $(PIP_INSTALL) constraints.txt
 DEMO_FOLDER := demo-output
+SETTING ?= default avx2 background
+# What cannot be imported without PyTorch.
+NEEDS_TORCH := tests/torch tests/lab tests/online/test_robust_torch.py \
+	pesky/torch pesky/lab/torch_table pesky/lab/report/torch_section.py \
+	pesky/lab/torch_models.py pesky/lab/bench_models.py pesky/lab/bench_torch.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean
+.PHONY: help demo test test-fast test-portable test-oldest check format clean
 
 help:
-	@echo "make demo    set up, then race vSGD against 799 settings of its rivals on digits"
-	@echo "make test    set up, then run all tests"
-	@echo "make check   set up, then lint, check formatting and types"
-	@echo "make format  let ruff mend what it can"
-	@echo "make clean   remove the virtual environment and all output"
+	@echo "make demo           set up, then race vSGD against 799 settings of its rivals on digits"
+	@echo "make test           set up, then run all tests"
+	@echo "make test-fast      those for everyday work: no processes, no data sets, nothing slow"
+	@echo "make test-portable  those that compute, as other processors see them; SETTING=default is one"
+	@echo "make test-oldest    those without PyTorch, with the oldest versions of all dependencies"
+	@echo "make check          set up, then lint, check formatting and types"
+	@echo "make format         let ruff mend what it can"
+	@echo "make clean          remove the virtual environments and all output"
 
 # A stamp, because an attempt that fails half-way leaves a python without pip behind.
 $(VENV)/venv.stamp:
@@ -32,6 +42,12 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 	$(INSTALL) --no-deps backpack-for-pytorch unfoldNd
 	@touch $@ $(VENV)/demo.stamp
 
+$(OLDEST)/dev.stamp: pyproject.toml constraints-oldest.txt
+	@echo "installing the oldest versions that pesky is said to run with into $(OLDEST) (once)"
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python $(PIP_INSTALL) constraints-oldest.txt --editable '.[sklearn,lab,cluster,test]'
+	@touch $@
+
 demo: $(VENV)/demo.stamp
 	$(BIN)/pesky figure nonstationary --out $(DEMO_FOLDER)
 	$(BIN)/pesky race digits --store $(DEMO_FOLDER)/race.sqlite --out $(DEMO_FOLDER)
@@ -39,6 +55,17 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+
+test-fast: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest --numprocesses 2 -m "not (subprocess or data or peers or slow)" $(ARGS)
+
+test-portable: $(VENV)/dev.stamp
+	@for setting in $(SETTING); do \
+		$(BIN)/python -m tests.portable $$setting --numprocesses 2 $(ARGS) || exit; \
+	done
+
+test-oldest: $(OLDEST)/dev.stamp
+	$(OLDEST)/bin/python -m pytest --numprocesses 2 $(NEEDS_TORCH:%=--ignore=%) $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -50,4 +77,4 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(DEMO_FOLDER) pesky-figures .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(DEMO_FOLDER) pesky-figures .pytest_cache .mypy_cache .ruff_cache .hypothesis
