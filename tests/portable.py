@@ -40,8 +40,8 @@ SETTINGS = {
     "background": {"PESKY_NO_MKLDNN": "1", **ONE_THREAD},
 }
 OF_X86 = {"MKL_CBWR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE"}
-# Processes, pages and files are the same everywhere.
-LEFT_OUT = "not subprocess and not data"
+# These compute nothing that the others do not.
+LEFT_OUT = "not (subprocess or data or peers)"
 
 
 def numpy_features():

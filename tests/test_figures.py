@@ -22,6 +22,7 @@ def test_quadratic_vsgd_beats_fixed_rates_and_a_bad_schedule(fresh_seed):
     assert min(final, key=final.get) == "oracle-l"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [1.0, 3.0, 10.0])
 def test_nonstationary_vsgd_beats_both_cooling_schedules(jump, fresh_seed):
     picture = nonstationary.make(jump=jump, seed=fresh_seed)

@@ -239,6 +239,7 @@ def test_the_search_killed_after_any_run_goes_on_the_same(jobs, tmp_path, monkey
     assert study.make(cut, quick=True, only="xor").numbers == expected
 
 
+@pytest.mark.slow
 def test_the_critical_c_does_not_depend_on_the_number_of_jobs(tmp_path):
     found = []
     for jobs in (1, 4, None):

@@ -53,6 +53,7 @@ def test_the_study_of_c_has_an_error_for_every_variant_factor_and_epoch():
     assert table["vsgd-b"][0, 2] < 10
 
 
+@pytest.mark.subprocess
 def test_bad_input_is_one_clear_line(tmp_path):
     result = pesky_command("figure", "slow-start", "M9", cwd=tmp_path)
     assert_one_clear_line(result, "M9")

@@ -60,6 +60,7 @@ def whole():
     return after_training(EVERYTHING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ACCIDENTS])
 def test_every_variant_goes_another_way(name, whole):
     shown, _ = after_training(VARIANTS[name])
@@ -424,6 +425,7 @@ def printed(capsys, *arguments):
     return subprocess.CompletedProcess(arguments, code, result.out, result.err)
 
 
+@pytest.mark.slow
 def test_an_ablation_runs_shows_and_writes_the_full_page(toys_only, capsys):
     command = ("--ablation", "--seeds", "1", "--out", "docs", "--figures")
     result = printed(capsys, *command, "--json")

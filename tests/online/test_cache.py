@@ -72,7 +72,7 @@ def functions_in(kernel):
             names = function.__code__.co_names
             values = [function.__globals__.get(name) for name in names]
             modules = [value for value in values if isinstance(value, ModuleType)]
-            waiting += values + [getattr(module, name, None) for module in modules for name in names]
+            waiting += values + [vars(module).get(name) for module in modules for name in names]
     return found
 
 
