@@ -11,7 +11,11 @@ from pesky.errors import InputError
 from pesky.lab import datasets, paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS, method_named
 
-needs_data = pytest.mark.skipif("PESKY_DATA" not in os.environ, reason="PESKY_DATA is not set")
+
+def needs_data(test):
+    """Mark a test that reads the real data sets; it is skipped where they are not."""
+    is_missing = pytest.mark.skipif("PESKY_DATA" not in os.environ, reason="PESKY_DATA is not set")
+    return pytest.mark.data(is_missing(test))
 
 
 def test_digits_needs_no_folder_and_has_the_stated_split():
@@ -23,7 +27,6 @@ def test_digits_needs_no_folder_and_has_the_stated_split():
     assert set(data.test_labels) == set(range(10))
 
 
-@pytest.mark.data
 @needs_data
 @pytest.mark.parametrize(
     ("name", "train", "inputs"), [("mnist", 60_000, 784), ("cifar10", 10_000, 3072)]
@@ -46,7 +49,6 @@ def copy_of_data(tmp_path):
     return tmp_path
 
 
-@pytest.mark.data
 @needs_data
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
 def test_a_damaged_file_is_named(copy_of_data, damage):

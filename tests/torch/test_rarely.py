@@ -132,6 +132,7 @@ def test_a_curvature_stands_for_itself_while_a_new_group_collects():
     torch.testing.assert_close(*ends, rtol=0.02, atol=0.0)
 
 
+@pytest.mark.slow
 def test_other_dropout_masks_are_no_reason_to_undo_a_step():
     for seed in range(12):
         torch.manual_seed(seed)

@@ -205,6 +205,7 @@ def losses_on_a_small_network(form, size, width, seed, factor=1.0):
 powers = st.integers(0, 12).map(lambda power: 2**power)
 
 
+@pytest.mark.slow
 @both_forms
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
@@ -221,6 +222,7 @@ def test_nothing_diverges(form, size, width, factor, seed):
     assert after < 1.5 * before + 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(
     reason="first steps fit their one sample and are too long for the others", strict=True
 )
