@@ -187,6 +187,8 @@ def test_commands_write_the_pages(store, torch_store, tmp_path):
 def test_the_reproduction_passes_over_files_with_other_rows_and_says_so(
     store, torch_store, tmp_path, capsys, monkeypatch
 ):
+    from pesky.lab.torch_table import rows as torch_rows
+
     monkeypatch.chdir(tmp_path)
     store.export(tmp_path / "M0.csv")
     with torch_rows.Store(torch_store) as opened:
