@@ -16,7 +16,13 @@ WHOLE_FILES = {
         "test_train.py",
         "torch/test_data_parallel.py",
     ),
-    "peers": ("torch/test_loops.py",),
+    "peers": ("torch/test_loops.py", "torch/promise/test_stock_models.py"),
+    "slow": (
+        "torch/curvature/test_finite.py",
+        "torch/promise/test_interrupts.py",
+        "torch/promise/test_promise.py",
+        "torch/test_golden.py",
+    ),
 }
 
 _unmarked: list[str] = []  # the running test, unless it is marked to start processes

@@ -285,6 +285,7 @@ def own_stdout(folder):
     return link
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("kind", ["file", "pipe", "socket"])
 def test_what_is_written_to_standard_output_stands_among_what_is_printed(tmp_path, kind):
     link = own_stdout(tmp_path)
@@ -369,6 +370,7 @@ def writer():
             process.kill()
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("linked", [False, True])
 def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_file(
     tmp_path, writer, linked
@@ -389,6 +391,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_file(
     assert path.read_text() == "new"
 
 
+@pytest.mark.subprocess
 def test_what_a_process_that_is_alive_writes_is_left_to_it(tmp_path, writer):
     path = tmp_path / "result.txt"
     process, temporary = writer(path)

@@ -203,6 +203,7 @@ def test_the_reproduction_passes_over_files_with_other_rows_and_says_so(
     assert torch_table.startswith("pesky: torch-table.csv is skipped: its columns are task, data,")
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize(
     ("files", "words"),
     [
