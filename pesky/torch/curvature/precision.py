@@ -83,5 +83,9 @@ def _on_entries(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         return function(tensor)
     tensor = tensor.coalesce()
     return torch.sparse_coo_tensor(
-        tensor.indices(), function(tensor.values()), tensor.shape, is_coalesced=True
+        tensor.indices(),
+        function(tensor.values()),
+        tensor.shape,
+        is_coalesced=True,
+        check_invariants=False,  # which the indices of another tensor have, and unsaid it warns
     )
