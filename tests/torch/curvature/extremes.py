@@ -111,14 +111,16 @@ def network(unit: Callable[[Tensor], Tensor]) -> Case:
 def recurrent(kind: str) -> Case:
     gates = {"lstm": 4, "gru": 3, "rnn_tanh": 1}[kind]
 
-    def loss(x: Tensor, u: Tensor, w: Tensor, b: Tensor, c: Tensor, v: Tensor) -> Tensor:
-        state = torch.zeros(1, 2, 4, dtype=x.dtype)
+    def loss(x: Tensor, e: Tensor, u: Tensor, w: Tensor, b: Tensor, v: Tensor) -> Tensor:
+        # Under autocast the layer wants what another one gave: float32 is refused by some processors.
+        inputs = x @ e
+        state = torch.zeros(1, 2, 4, dtype=inputs.dtype)
         start = (state, state) if kind == "lstm" else state
         run = getattr(torch, kind)
-        return squared(run(x, start, [u, w, b, c], True, 1, 0.0, True, False, False)[0] @ v)
+        return squared(run(inputs, start, [u, w, b, b], True, 1, 0.0, True, False, False)[0] @ v)
 
     size = 4 * gates
-    return Case(loss, ((3, 2, 3), (size, 3), (size, 4), (size,), (size,), (4, 2)))
+    return Case(loss, ((3, 2, 3), (3, 3), (size, 3), (size, 4), (size,), (4, 2)))
 
 
 def normalised(norm: Callable[[Tensor, Tensor, Tensor], Tensor], *shape: int) -> Case:
