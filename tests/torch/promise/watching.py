@@ -86,7 +86,6 @@ class Watch:
     def __init__(self, off=frozenset()):
         self.off = off
         self.subjects = []
-        self.history = []
 
     def check(self, name, holds, *words):
         if name not in self.off and not holds:
