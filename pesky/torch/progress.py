@@ -15,9 +15,9 @@ FIRST = 10  # losses that later ones are compared with
 RECENT = 20.0  # steps that a recent loss is the average of
 EARLY = 90  # losses after which one that has not moved is worth a warning, if steps are short
 LATE = 1000  # the same, whatever the steps are
-SHORT = 1e-3  # a scale that has not come far from the first probe's
+SHORT = 1e-2  # a scale that has not come far from the first probe's, 1e-3
 _SURE = 2.0  # standard errors between two means that differ
-_LITTLE = 0.05  # of the first loss: a change by less is none, if it may be noise
+_LITTLE = 0.05  # of the first loss: a change by less is none, unless it is a fall and no noise
 _WORSE = 10.0  # standard deviations that a recent loss is above the first ones when it diverges
 COLLAPSED = 1e-6  # a scale below says that curvatures are wrong by a million and more
 _COLLAPSED_FOR = 20  # moves, until that is worth a warning
@@ -102,12 +102,14 @@ class Progress:
     @property
     def has_not_moved(self) -> bool:
         """Whether recent losses are what the first ones were."""
-        change = abs(self.first - self.recent)
-        return change <= _SURE * self._noise and change <= _LITTLE * abs(self.first)
+        return not self.has_fallen and abs(self.first - self.recent) <= _LITTLE * abs(self.first)
 
     def _is_still(self, scale: float | None) -> bool:
-        """Whether the loss has not moved for long; with steps that can hardly move it, less is long."""
-        if not scale:
+        """Whether the loss has not moved for long; with steps that can hardly move it, less is long.
+
+        Where losses are so noisy that a little more or less could not be seen, nothing can be said.
+        """
+        if not scale or self._noise > _LITTLE * abs(self.first):
             return False
         return self.losses >= (EARLY if scale <= SHORT else LATE) and self.has_not_moved
 
@@ -128,7 +130,7 @@ class Progress:
             return Verdict("diverging", change)
         if scale is not None and 0 < scale < COLLAPSED and not self.has_fallen:
             return Verdict("stuck", f"the scale of the steps is {scale:.2g}; {change}")
-        if self._is_still(scale):
+        if self.losses >= EARLY and self.has_not_moved:
             return Verdict("stuck", f"{change}; that is no change in {self.losses} steps")
         return Verdict("learning", change)
 

@@ -144,6 +144,7 @@ class VSGD(MeasuringOptimizer):
         self.zero_grad()
         if is_measuring:
             self._places.enter()
+        records = torch.is_grad_enabled()
         try:
             self._inside = True
             loss, state, buffers = first_pass(closure)
@@ -161,6 +162,7 @@ class VSGD(MeasuringOptimizer):
         finally:
             self._inside = False
             self._pending.clear()
+            torch.set_grad_enabled(records)  # an interrupt may have come between two modes
         return loss.detach()
 
     def _minimize(
@@ -358,9 +360,9 @@ class VSGD(MeasuringOptimizer):
 
     @property
     def scale(self) -> float | None:
-        """The scale of the steps; None where there is none, or where nothing is to move."""
-        is_moving = any(float(group["lr"]) > 0 for group in self.param_groups)
-        return self.collective.scale if is_moving and self.counters["form"] != "paper" else None
+        """The scale of the steps; None where there is none, or where lr makes all of them shorter."""
+        is_full = any(float(group["lr"]) >= 1 for group in self.param_groups)
+        return self.collective.scale if is_full and self.counters["form"] != "paper" else None
 
     def _stop_repeating(self) -> None:
         """Go on without second evaluations, as their losses have nothing to do with the first one."""

@@ -54,7 +54,7 @@ def test_a_loss_that_stays_with_short_steps_is_stuck_early_and_with_long_ones_la
     still = [1.0, 1.1] * LATE
     early = noted(still[:EARLY])
     assert early.verdict(None, SHORT).word == "stuck"
-    assert early.verdict(None, 10 * SHORT).word == "learning"
+    assert early.verdict(None, 10 * SHORT).word == "stuck"
     assert "has not moved" in early.note_step(SHORT)
     assert early.note_step(10 * SHORT) is None
     assert "has not moved" in noted(still[:LATE]).note_step(10 * SHORT)
