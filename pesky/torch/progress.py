@@ -13,7 +13,7 @@ __all__ = ["Progress", "Verdict", "say"]
 
 FIRST = 10  # losses that later ones are compared with
 RECENT = 20.0  # steps that a recent loss is the average of
-EARLY = 90  # losses after which one that has not moved is worth a warning, if steps are short
+EARLY = 90  # steps after which a loss that has not moved is worth a warning, if they are short
 LATE = 1000  # the same, whatever the steps are
 SHORT = 1e-2  # a scale that has not come far from the first probe's, 1e-3
 _SURE = 2.0  # standard errors between two means that differ
@@ -46,6 +46,7 @@ class Progress:
     recent_square: float = 0.0
     skipped: int = 0  # steps in a row
     reason: str = ""  # of the last one that was skipped
+    full: int = 0  # steps that lr made no shorter
     collapsed: int = 0  # moves in a row with a scale near nothing
 
     def note_loss(self, loss: float) -> None:
@@ -71,6 +72,7 @@ class Progress:
     def note_step(self, scale: float | None) -> str | None:
         """Note a step, and the scale if there is one; return what is to be said, if anything."""
         self.skipped = 0
+        self.full += scale is not None
         is_collapsed = scale is not None and 0 < scale < COLLAPSED
         self.collapsed = self.collapsed + 1 if is_collapsed else 0
         if self.collapsed >= _COLLAPSED_FOR and not self.has_fallen:
@@ -111,7 +113,7 @@ class Progress:
         """
         if not scale or self._noise > _LITTLE * abs(self.first):
             return False
-        return self.losses >= (EARLY if scale <= SHORT else LATE) and self.has_not_moved
+        return self.full >= (EARLY if scale <= SHORT else LATE) and self.has_not_moved
 
     @property
     def has_risen(self) -> bool:

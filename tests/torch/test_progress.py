@@ -14,10 +14,11 @@ from pesky.torch.skipping import GRADIENT, NOT_FINITE, REMEDIES, SCALER, patienc
 from tests.torch.loops import FORMS, batches, dialect_of, model, step_in_form, train, train_in_form
 
 
-def noted(losses, progress=None):
-    progress = progress or Progress()
+def noted(losses):
+    progress = Progress()
     for loss in losses:
         progress.note_loss(loss)
+        progress.full += 1
     return progress
 
 
@@ -52,9 +53,11 @@ def test_a_loss_far_above_the_first_ones_is_diverging():
 
 def test_a_loss_that_stays_with_short_steps_is_stuck_early_and_with_long_ones_late():
     still = [1.0, 1.1] * LATE
-    early = noted(still[:EARLY])
+    early = noted(still[: EARLY - 1])
+    early.note_loss(1.0)
     assert early.verdict(None, SHORT).word == "stuck"
     assert early.verdict(None, 10 * SHORT).word == "stuck"
+    assert early.note_step(None) is None  # lr held it down
     assert "has not moved" in early.note_step(SHORT)
     assert early.note_step(10 * SHORT) is None
     assert "has not moved" in noted(still[:LATE]).note_step(10 * SHORT)
