@@ -259,7 +259,7 @@ def test_the_page_works_in_a_browser(store, torch_store, tmp_path, width):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert "CONSOLE" not in result.stderr

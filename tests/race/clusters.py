@@ -70,7 +70,8 @@ class LocalCluster:
             process.wait()
 
 
-def wait_until(true, seconds=60):
+def wait_until(true, seconds=600):
+    """Wait; the limit is for what never comes, not for slow machines."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline

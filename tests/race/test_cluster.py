@@ -76,7 +76,7 @@ def racing(cluster, folder):
 
 
 def finished(process):
-    output, said = process.communicate(timeout=120)
+    output, said = process.communicate(timeout=600)
     return subprocess.CompletedProcess(process.args, process.returncode, output, said)
 
 

@@ -15,7 +15,7 @@ def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "tests.torch.data_parallel", str(folder)]
     started = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
-    assert [process.wait(timeout=120) for process in started] == [0, 0]
+    assert [process.wait(timeout=600) for process in started] == [0, 0]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 

@@ -21,7 +21,7 @@ class SMDState(NamedTuple):
     rate: Floats
     trace: Floats
     agreement: Floats  # gradient times trace, summed over the blocks so far
-    used_rate: Floats  # of the last step
+    used_rate: Floats  # of the last step that had one
 
 
 @compiled
@@ -98,7 +98,9 @@ def _change_of_head(shape: Any, work: Any) -> None:
 def _prepare(state: Any, shape: Any, theta: Any, work: Any) -> None:
     directional_pass(shape, theta, work, state.trace)
     state.agreement[0] = np.float32(0)
-    state.used_rate[0] = state.rate[0]
+    # A trace beyond float32's range leaves no rate, and the step without one ends the run.
+    if np.isfinite(state.rate[0]):
+        state.used_rate[0] = state.rate[0]
 
 
 @implements(collect, SMDState)
