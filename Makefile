@@ -64,8 +64,9 @@ test-portable: $(VENV)/dev.stamp
 		$(BIN)/python -m tests.portable $$setting --numprocesses 2 $(ARGS) || exit; \
 	done
 
+# With a cache of its own, because Numba's releases throw each other's compiled code away.
 test-oldest: $(OLDEST)/dev.stamp
-	$(OLDEST)/bin/python -m pytest --numprocesses 2 $(NEEDS_TORCH:%=--ignore=%) $(ARGS)
+	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest --numprocesses 2 $(NEEDS_TORCH:%=--ignore=%) $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
