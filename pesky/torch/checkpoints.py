@@ -7,18 +7,22 @@ from torch import Tensor
 
 from pesky.errors import InputError
 
-__all__ = ["check_shapes", "is_foreign"]
+__all__ = ["check_keys", "check_shapes", "is_foreign"]
 
 _OWN_SETTING = "granularity"  # that no other optimizer's groups have
 _BY_ROWS = ("initial",)  # what sparse gradients have a number a row for
 
 
-def is_foreign(state_dict: dict[str, Any]) -> bool:
-    """Whether another optimizer made it."""
+def check_keys(state_dict: dict[str, Any]) -> None:
+    """Refuse what is no state of any optimizer."""
     if not {"state", "param_groups"} <= set(state_dict):
         raise InputError(
             f"state_dict must be what state_dict() of an optimizer returned; got {sorted(state_dict)}"
         )
+
+
+def is_foreign(state_dict: dict[str, Any]) -> bool:
+    """Whether another optimizer made it."""
     groups, states = state_dict["param_groups"], state_dict["state"].values()
     return any(_OWN_SETTING not in group for group in groups) or any(
         "initial" not in state for state in states if state

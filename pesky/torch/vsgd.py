@@ -12,7 +12,7 @@ from pesky import rule
 from pesky.errors import InputError, check_count, check_number
 from pesky.torch import following, paper, robust, words
 from pesky.torch.again import RandomState, put_back
-from pesky.torch.checkpoints import check_shapes, is_foreign
+from pesky.torch.checkpoints import check_keys, check_shapes, is_foreign
 from pesky.torch.closures import loss_of
 from pesky.torch.collective import Collective
 from pesky.torch.curvature import Mode
@@ -463,6 +463,7 @@ class VSGD(MeasuringOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from where `state_dict` was called."""
+        check_keys(state_dict)
         if is_foreign(state_dict):
             say(words.FOREIGN)
             return
