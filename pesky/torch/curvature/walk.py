@@ -112,7 +112,7 @@ class Walk:
                 if (rule.mixes and node.learns) or (rule.kinked and flow.bent is None):
                     flow.settle()
         left = [Flow() for _ in node.edges]
-        curvature = [flow.curvature for flow in arrived]
+        curvature = [_dense(flow.curvature) for flow in arrived]
         if any(one is not None for one in curvature):
             passed = node.summed(rule.squared(node, curvature), signed=False)
             for flow, one in zip(left, passed, strict=True):
@@ -174,6 +174,11 @@ class Walk:
                 stacklevel=2,
             )
         return PROBE
+
+
+def _dense(curvature: Tensor | None) -> Tensor | None:
+    """Return what rules can work with: rows alone are for leaves, but second backward passes go on."""
+    return curvature.to_dense() if curvature is not None and curvature.is_sparse else curvature
 
 
 def _paths(
