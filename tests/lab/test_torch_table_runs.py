@@ -96,6 +96,7 @@ def breaking(seed, folder, at=(), forever=False):
     return instance._replace(batch=batch, loss=loss)
 
 
+@pytest.mark.filterwarnings("ignore:5 steps in a row were skipped")  # VSGD says so, too
 @pytest.mark.parametrize("name", CONTESTANTS)
 def test_a_run_without_finite_losses_is_told_with_the_step(name):
     row = row_of(replace(TOY, begin=partial(breaking, at=(13,), forever=True)), name)
