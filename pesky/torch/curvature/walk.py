@@ -49,6 +49,14 @@ class Flow:
         self.curvature = add(self.curvature, other.curvature)
         self.pull = add(self.pull, other.pull)
 
+    def spread(self) -> None:
+        """Make dense what is about some rows only: that is for leaves, and rules cannot work with it.
+
+        It comes here where a loss holds gradients of sparse embeddings.
+        """
+        self.slope, self.bent = _dense(self.slope), _dense(self.bent)
+        self.curvature, self.pull = _dense(self.curvature), _dense(self.pull)
+
     def settle(self) -> None:
         """Make the bent part curvature, in absolute value as in Algorithm 1."""
         if self.bent is not None:
@@ -105,6 +113,8 @@ class Walk:
             self.values[leaf] = found.coalesce() if found.is_sparse else found
 
     def _through(self, node: Node, arrived: list[Flow]) -> list[Flow]:
+        for flow in arrived:
+            flow.spread()
         rule = RULES.get(node.kind) or self._probe(node)
         if self.mode != "full":
             for flow in arrived:
@@ -112,7 +122,7 @@ class Walk:
                 if (rule.mixes and node.learns) or (rule.kinked and flow.bent is None):
                     flow.settle()
         left = [Flow() for _ in node.edges]
-        curvature = [_dense(flow.curvature) for flow in arrived]
+        curvature = [flow.curvature for flow in arrived]
         if any(one is not None for one in curvature):
             passed = node.summed(rule.squared(node, curvature), signed=False)
             for flow, one in zip(left, passed, strict=True):
@@ -176,9 +186,8 @@ class Walk:
         return PROBE
 
 
-def _dense(curvature: Tensor | None) -> Tensor | None:
-    """Return what rules can work with: rows alone are for leaves, but second backward passes go on."""
-    return curvature.to_dense() if curvature is not None and curvature.is_sparse else curvature
+def _dense(tensor: Tensor | None) -> Tensor | None:
+    return tensor.to_dense() if tensor is not None and tensor.is_sparse else tensor
 
 
 def _paths(

@@ -282,13 +282,16 @@ def test_nothing_is_kept_alive() -> None:
     assert tensors() <= before
 
 
-def test_sparse_curvature_passes_on_through_a_second_backward_pass():
+@pytest.mark.parametrize("mode", ["gauss-newton", "saturation", "full"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sparse_curvature_passes_on_through_a_second_backward_pass(mode, dtype):
     """A gradient penalty on a sparse embedding: what is about some rows only goes on from there."""
-    table = nn.Embedding(6, 3, sparse=True)
-    layer = nn.Linear(3, 2)
+    table = nn.Embedding(6, 3, sparse=True, dtype=dtype)
+    layer = nn.Linear(3, 2, dtype=dtype)
     hidden = layer(table(torch.tensor([0, 1, 2]))).tanh().sum()
     (slope,) = torch.autograd.grad(hidden, [table.weight], create_graph=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that operations without a rule are estimated
-        found = bbprop(hidden.square() + slope.to_dense().square().sum(), [table.weight, layer.weight])
+        loss = hidden.square() + slope.to_dense().square().sum()
+        found = bbprop(loss, [table.weight, layer.weight], mode=mode)
     assert all(one.to_dense().isfinite().all() and (one.to_dense() >= 0).all() for one in found)
