@@ -374,7 +374,7 @@ class PromiseMachine(RuleBasedStateMachine):
         self.subject = new
         self.take(lambda: new.model(x, y))
         self.watch.subjects.remove(old)
-        # Averages take a parameter's type and layout when they are loaded, and round in another way then.
+        # Averages take a parameter's type and layout when they are loaded, and then round differently.
         alike = all(map(same_bits, old.model.parameters(), new.model.parameters()))
         self.watch.check("copies", alike or self.is_recast, "a copy goes on in another way:", how)
 

@@ -8,6 +8,7 @@ from torch.nn.modules import module as torch_module
 
 from pesky.errors import InputError
 from pesky.torch import VSGD
+from pesky.torch.progress import LATE
 
 __all__ = ["SEVERAL", "Outcome", "Own", "Subject", "Watch", "same_bits"]
 
@@ -218,7 +219,7 @@ class Watch:
             subject.quiet = 0
         else:
             subject.quiet += 1
-        self.check("standing still is said", subject.quiet < 50 or subject.said, subject.quiet)
+        self.check("standing still is said", subject.quiet < LATE or subject.said, subject.quiet)
 
 
 def _could_move(subject, gradients):
