@@ -48,13 +48,18 @@ def in_shell(redirected):
     )
 
 
+def complaints(result):
+    """What a command wrote beside its result; a slow machine, or a cold cache, has it tell of a pause."""
+    return [line for line in result.stderr.splitlines() if "compiling the engine" not in line]
+
+
 def assert_one_clear_line(result, *words):
     assert result.returncode == 2
     assert result.stdout == ""
-    assert result.stderr.startswith("pesky: ")
-    assert len(result.stderr.splitlines()) == 1
+    (line,) = complaints(result)
+    assert line.startswith("pesky: ")
     for word in words:
-        assert word in result.stderr
+        assert word in line
 
 
 def test_help_names_the_commands_and_where_to_start():

@@ -16,7 +16,7 @@ from pesky.cli import run
 from pesky.lab import paper
 from pesky.lab.race.store import Store
 from tests.race.toys import some_key, some_row
-from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
+from tests.test_cli import COMMAND, assert_one_clear_line, complaints, pesky_command
 from tests.test_datasets import needs_data
 from tests.test_files import FULL, made_device, own_stdout, read_in_thread
 
@@ -25,11 +25,6 @@ SMALL = ("digits", "--methods", "vsgd-b,adagrad", "--grid", "coarse", "--seeds",
 
 def race(*arguments, cwd, **environment):
     return pesky_command("race", *map(str, arguments), cwd=cwd, **environment)
-
-
-def complaints(result):
-    """What a race wrote beside its result; a slow machine, or a cold cache, has it tell of a pause."""
-    return [line for line in result.stderr.splitlines() if "compiling the engine" not in line]
 
 
 def cells(result):
