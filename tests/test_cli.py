@@ -49,7 +49,7 @@ def in_shell(redirected):
 
 
 def complaints(result):
-    """What a command wrote beside its result; a slow machine, or a cold cache, has it tell of a pause."""
+    """What a command wrote beside its result; a slow machine or a cold cache has it tell of a pause."""
     return [line for line in result.stderr.splitlines() if "compiling the engine" not in line]
 
 
