@@ -3,6 +3,8 @@ import os
 import pytest
 import torch
 
+from pesky.torch.curvature import walk
+
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -20,3 +22,9 @@ def without_fused_layers():
     torch.backends.mkldnn.enabled = before and not os.environ.get("PESKY_NO_MKLDNN")
     yield
     torch.backends.mkldnn.enabled = before
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet(monkeypatch):
+    """What bbprop says once in a process, it says in every test: none may rely on another's."""
+    monkeypatch.setattr(walk, "_reported", set())

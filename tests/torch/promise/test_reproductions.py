@@ -130,6 +130,7 @@ def test_a_closure_that_differentiates_inside_is_learnt_from():
     assert not optimizer.explain().skipped
 
 
+@pytest.mark.filterwarnings("ignore:bbprop has no rule")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gradient_penalty_is_learnt_from(form):
     net = model()
