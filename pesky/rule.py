@@ -29,10 +29,7 @@ __all__ = [
     "is_finite_power",
     "larger",
     "learning_rate",
-    "measured_curvature",
-    "next_caution",
     "next_memory",
-    "next_scale",
     "noise_ratio",
     "slow_start_factor",
 ]
@@ -41,13 +38,9 @@ Number: TypeAlias = Any  # a float, a NumPy array or a torch tensor; results hav
 START_MEMORY = 2.0  # tau before the first step, and its floor in `next_memory`
 
 
-def average(mean: Number, sample: Number, memory: Number, weight: Number | None = None) -> Number:
-    """Return (1 - 1/tau) mean + 1/tau sample: with tau 1, 2, 3, ... the arithmetic mean so far.
-
-    A sample that stands for `weight` of them moves it so much further, but not beyond itself."""
-    if weight is None:
-        return mean + (sample - mean) / memory
-    return mean - larger(-weight, -memory) * ((sample - mean) / memory)
+def average(mean: Number, sample: Number, memory: Number) -> Number:
+    """Return (1 - 1/tau) mean + 1/tau sample: with tau 1, 2, 3, ... the arithmetic mean so far."""
+    return mean + (sample - mean) / memory
 
 
 def larger(one: Number, other: Number) -> Number:
@@ -96,12 +89,11 @@ def element_update(
     mean_curvature: Number,  # h
     memory: Number,  # tau
     curvature_floor: Number | None = None,
-    curvature_weight: Number | None = None,
 ) -> tuple[Number, Number, Number, Number, Number]:
     """Take one sample into the averages (Algorithm 1); return the rate and the new g, v, h, tau."""
     mean_gradient = average(mean_gradient, gradient, memory)
     mean_square = average(mean_square, gradient * gradient, memory)
-    mean_curvature = average(mean_curvature, abs(curvature), memory, curvature_weight)
+    mean_curvature = average(mean_curvature, abs(curvature), memory)
     ratio = noise_ratio(mean_gradient * mean_gradient, mean_square)
     rate = learning_rate(ratio, at_least(mean_curvature, curvature_floor))
     return rate, mean_gradient, mean_square, mean_curvature, next_memory(memory, ratio)
@@ -113,30 +105,6 @@ def is_finite_power(power: Number) -> Number:
     One that may not is best dropped with its whole sample: an average never forgets infinity.
     """
     return power < inf
-
-
-def measured_curvature(change: Number, slope: Number, scale: Number) -> Number:
-    """Return p.Hp from the change of the loss over the step -scale p, whose slope g.p is known.
-
-    change = -scale g.p + scale^2/2 p.Hp, were the loss a quadratic; a negative p.Hp counts as none.
-    """
-    excess = (change + scale * slope) / scale
-    return larger(excess + excess, excess - excess) / scale
-
-
-def next_scale(slope: Number, curvature: Number, most: Number) -> Number:
-    """Return the length E[g.p] / E[p.Hp] of steps along p, but not more than `most`."""
-    curvature = larger(curvature, slope / most)
-    return slope / (curvature + (curvature == 0))
-
-
-def next_caution(caution: Number, score: Number, window: Number) -> Number:
-    """Return the share of the scale to use: less while the average of the iterates is the better one.
-
-    `score`, from -1 to 1, says how reliably it is. Equal scores of both signs cancel; never above 1.
-    """
-    full = caution - caution + True
-    return -larger(-(caution * (window - score) / (window + score)), -full)
 
 
 def slow_start_factor(dimension: int) -> float:

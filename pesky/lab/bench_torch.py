@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pesky.errors import check_count
 from pesky.torch import VSGD
-from pesky.torch.eager import EagerBatch
-from pesky.torch.stepping import part_of
+from pesky.torch.passes.eager import EagerBundle
+from pesky.torch.step.parts import part_of
 
 __all__ = ["Run", "Say", "bench_update", "in_turns", "with_threads"]
 
@@ -132,6 +132,6 @@ def _eager(sizes: list[int]) -> Run:
 
     @torch.no_grad()
     def run() -> None:
-        EagerBatch(parts).update()
+        EagerBundle(parts).update()
 
     return run

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numba.extending import overload
 
-from pesky.online.compiled import OPTIONS, compiled
+from pesky.compiling.compiled import OPTIONS, compiled
 from pesky.online.passes import Floats, Samples, Shape, Work
 
 __all__ = [
@@ -19,9 +19,9 @@ __all__ = [
     "accept",
     "apply",
     "block_of",
-    "collect",
     "conclude",
     "counts_saturation",
+    "gather",
     "implements",
     "observe",
     "prepare",
@@ -103,7 +103,7 @@ def observe(state: Any, block: Block, count: int) -> None:
     """Take initial sample number `count` (from 1) into the averages; parameters do not move."""
 
 
-def collect(state: Any, block: Block) -> None:
+def gather(state: Any, block: Block) -> None:
     """First pass over the blocks."""
 
 
@@ -155,9 +155,9 @@ def _observe(state: Any, block: Any, count: Any) -> Callable[..., Any]:
     return _body(observe, state)
 
 
-@overload(collect, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
+@overload(gather, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
 def _collect(state: Any, block: Any) -> Callable[..., Any]:
-    return _body(collect, state)
+    return _body(gather, state)
 
 
 @overload(conclude, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]

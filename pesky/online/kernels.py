@@ -5,18 +5,19 @@ from typing import Any
 import numpy as np
 
 from pesky import rule
+from pesky.compiling.compiled import compiled, kernel
+from pesky.compiling.subnormals import flush_subnormals, restore_mode
 from pesky.online.blocks import (
     accept,
     apply,
     block_of,
-    collect,
     conclude,
     counts_saturation,
+    gather,
     observe,
     prepare,
     settle,
 )
-from pesky.online.compiled import compiled, kernel
 from pesky.online.passes import (
     Floats,
     Integers,
@@ -28,7 +29,6 @@ from pesky.online.passes import (
     head,
     largest_powers,
 )
-from pesky.online.subnormals import flush_subnormals, restore_mode
 
 __all__ = ["RUNNING", "SINCE_CALL", "SINCE_EPOCH", "SINCE_NOTE", "look", "train"]
 
@@ -124,7 +124,7 @@ def train(
             continue
         prepare(state, shape, theta, work)
         for number in range(blocks):
-            collect(state, block_of(shape, theta, work, number, fresh))
+            gather(state, block_of(shape, theta, work, number, fresh))
         conclude(state)
         for number in range(blocks):
             apply(state, block_of(shape, theta, work, number, fresh))

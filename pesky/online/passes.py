@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pesky.online.compiled import compiled
+from pesky.compiling.compiled import compiled
 
 __all__ = [
     "CROSS_ENTROPY",

@@ -1,13 +1,15 @@
-"""Whether a `state_dict` is one of ours, for these parameters."""
+"""Whether a `state_dict` is one of ours, for these parameters; and how its tensors come back."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from pesky.errors import InputError
+from pesky.torch.step.parts import kept_like
 
-__all__ = ["check_keys", "check_shapes", "is_foreign"]
+__all__ = ["check_keys", "check_shapes", "is_foreign", "restore_tensors"]
 
 _OWN_SETTING = "granularity"  # that no other optimizer's groups have
 _BY_ROWS = ("initial",)  # what sparse gradients have a number a row for
@@ -45,3 +47,16 @@ def check_shapes(state_dict: dict[str, Any], parameters: Sequence[Tensor]) -> No
                     f"state_dict has {name!r} of shape {tuple(value.shape)} for parameter {place} of "
                     f"shape {tuple(parameter.shape)}: it belongs to another model or order of parameters"
                 )
+
+
+def restore_tensors(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+    """Load tensors as they were saved, after torch's own loading.
+
+    Torch casts them to the type of the parameter, be it half precision, and shares their memory.
+    """
+    numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+    ours = [one for group in optimizer.param_groups for one in group["params"]]
+    for number, parameter in zip(numbers, ours, strict=True):
+        for name, value in state_dict["state"].get(number, {}).items():
+            if isinstance(value, Tensor):
+                optimizer.state[parameter][name] = kept_like(parameter, value)

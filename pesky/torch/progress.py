@@ -1,15 +1,13 @@
 """Whether an optimizer gets anywhere: what losses and steps have been like, and one line about it."""
 
-import sys
-import warnings
 from dataclasses import asdict, dataclass, fields
 from math import isfinite, sqrt
 from typing import Any
 
 from pesky import rule
-from pesky.torch.skipping import REMEDIES, patience
+from pesky.torch.outcome import REMEDIES, patience
 
-__all__ = ["Progress", "Verdict", "say"]
+__all__ = ["Progress", "Verdict"]
 
 FIRST = 10  # losses that later ones are compared with
 RECENT = 20.0  # steps that a recent loss is the average of
@@ -144,15 +142,3 @@ class Progress:
     def from_dict(cls, values: dict[str, Any]) -> "Progress":
         """Return what `as_dict` was called on; what an older version did not know is as at first."""
         return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
-
-
-def say(message: str) -> None:
-    """Warn whoever called the library, from whatever depth of it or of torch."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _is_inside(frame.f_globals.get("__name__", "")):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
-
-
-def _is_inside(module: str) -> bool:
-    return module.split(".")[0] in ("pesky", "torch", "contextlib")

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pesky.errors import InputError, check_number
 
-__all__ = ["Granularity", "check_choice", "check_group", "check_parameters", "check_rates"]
+__all__ = ["Granularity", "check_choice", "check_group", "check_parameters"]
 
 Granularity = Literal["element", "block", "global"]
 
@@ -25,12 +25,6 @@ def check_group(group: dict[str, Any]) -> None:
     group["weight_decay"] = check_number("weight_decay", group["weight_decay"], least=0)
     if group["curvature_floor"] is not None:
         group["curvature_floor"] = check_number("curvature_floor", group["curvature_floor"], above=0)
-
-
-def check_rates(group: dict[str, Any]) -> None:
-    """Refuse what a scheduler or a user may have set meanwhile and no step can be taken with."""
-    for name in ("lr", "weight_decay"):
-        check_number(name, float(group[name]), least=0)
 
 
 def check_parameters(parameters: list[Tensor]) -> None:

@@ -1,34 +1,50 @@
-"""vSGD as a PyTorch optimizer."""
+"""vSGD as a PyTorch optimizer: what a user calls. `pesky.torch` has the map of a step."""
 
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
-from pesky import collective as shared
-from pesky import rule
+from pesky import length, rule
 from pesky.errors import InputError, check_count, check_number
-from pesky.torch import following, paper, robust, words
-from pesky.torch.again import RandomState, put_back
-from pesky.torch.checkpoints import check_keys, check_shapes, is_foreign
-from pesky.torch.closures import loss_of
-from pesky.torch.collective import Collective
-from pesky.torch.curvature import Mode
-from pesky.torch.distributed import average_curvature, process_group
-from pesky.torch.evaluating import Evaluation, Manner, first_pass, given_again
-from pesky.torch.explaining import Explanation, explain, mean_rates
-from pesky.torch.loss_scale import unscaling
-from pesky.torch.measured import MeasuringOptimizer, check_closure, check_loss
-from pesky.torch.measuring import Choice, Measuring
-from pesky.torch.parts import Part, Start, kept_like
-from pesky.torch.pending import Pending
-from pesky.torch.places import Places
-from pesky.torch.progress import Progress, say
-from pesky.torch.settings import Granularity, check_choice, check_group, check_parameters, check_rates
-from pesky.torch.skipping import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
-from pesky.torch.stepping import part_of, polyak_curvature, unusable
+from pesky.torch import words
+from pesky.torch.checkpoints import check_keys, check_shapes, is_foreign, restore_tensors
+from pesky.torch.curvature.choice import Choice, CurvatureSource
+from pesky.torch.explain import Explanation, explain, mean_rates
+from pesky.torch.loss.again import (
+    Evaluation,
+    Losses,
+    Manner,
+    RandomState,
+    check_closure,
+    first_pass,
+    given_again,
+    put_back,
+)
+from pesky.torch.loss.backward import Backward, Wanted, check_loss, scale_of
+from pesky.torch.loss.pending import Pending, unscaling
+from pesky.torch.loss.processes import process_group
+from pesky.torch.loss.watch import Watched, Watcher, check_module, is_registered
+from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
+from pesky.torch.passes.bundle import Part, Start
+from pesky.torch.progress import Progress
+from pesky.torch.settings import Granularity, check_choice, check_group, check_parameters
+from pesky.torch.step import following, measuring, paper
+from pesky.torch.step.collective import Collective
+from pesky.torch.step.distributed import average_curvature
+from pesky.torch.step.parts import (
+    begin_shared,
+    bundles_of,
+    is_collecting,
+    part_of,
+    polyak_curvature,
+    unusable,
+)
+from pesky.torch.step.places import Places
 
 __all__ = ["VSGD"]
 
@@ -37,24 +53,35 @@ Dialect: TypeAlias = Literal["paper", "robust"]
 _SELDOM = 4  # steps to a measurement of curvature in the robust dialect; see docs/theory.md
 
 
-class VSGD(MeasuringOptimizer):
+class VSGD(Optimizer):
     """Learning rates that set themselves ("No More Pesky Learning Rates", Schaul et al., 2013).
 
-    Nothing needs setting. `granularity` says what shares a rate: nothing ("element"), a parameter
-    tensor ("block") or a parameter group ("global"). `lr` multiplies all rates, for schedulers and
-    loops that expect one. `weight_decay` is L2: in the gradient and in the curvature. `curvature` is
-    measured in one of `curvature_every` steps (None: of 4, in the paper's dialect in all), by bbprop or
-    another source; `curvature_floor` is its lower bound. The first `init_batches` steps collect
-    averages without moving. Then, in the paper's dialect, v and h are overestimated by `slow_start`
-    (where None, by a tenth of the number of parameters); with `even_start` all entries of a tensor
-    begin with its largest v and h, so that those which the initial batches left silent have a slow
-    start, too.
-    `dialect` "robust" sets the length of the step, too, by evaluating losses again at its end (twice as
-    often as it measures curvature), and shows the average of the parameters where that is better; see
-    docs/theory.md. Best is `minimize`; `backward(loss, again=closure)` leaves out the average, and
-    without either gradients set the length.
-    `process_group` is where data-parallel gradients are averaged: None for all processes there
-    are, False for none.
+    At every step the rate that most decreases the expected loss is estimated for each entry of each
+    parameter, from running averages of its gradient (g), squared gradient (v) and curvature (h):
+    `rate = g^2 / (h v)`. The robust dialect also measures how far all entries can go together, by
+    evaluating losses again, and shows the average of the parameters where that is better; see
+    docs/theory.md. Nothing needs setting. Best is `minimize`; `backward(loss, again=closure)` leaves
+    out the average, and without either gradients set the length.
+
+    Args:
+        params: parameters, named parameters or groups of them, as every torch optimizer takes them.
+        lr: a factor on all rates, for schedulers and loops that expect one.
+        granularity: what shares a rate: nothing ("element"), a tensor ("block") or a group ("global").
+        dialect: "robust", or "paper" for the method exactly as it was published.
+        weight_decay: L2, in the gradient and in the curvature.
+        curvature_floor: a lower bound on the curvature, the paper's epsilon; None for none.
+        curvature: where it comes from: "bbprop", "finite-difference", "hutchinson", or a function
+            of the loss and the list of parameters that returns a tensor, or None, for each.
+        curvature_every: it is measured in one of so many steps; losses are evaluated again twice as
+            often. None: 4, and 1 in the paper's dialect.
+        init_batches: steps that collect averages before anything moves.
+        slow_start: the factor by which the paper's dialect then overestimates v and h; None: a tenth of
+            the number of parameters.
+        even_start: whether, in the paper's dialect, all entries of a tensor begin with its largest v
+            and h, so that those which the initial batches left silent have a slow start, too.
+        process_group: where data-parallel gradients are averaged; None: all processes, False: none.
+
+    Example:
 
     >>> _ = torch.manual_seed(0)
     >>> model = torch.nn.Linear(2, 1)
@@ -98,7 +125,7 @@ class VSGD(MeasuringOptimizer):
             raise InputError(f"even_start must be True or False; got {even_start!r}")
         self.even_start = even_start
         self.process_group = process_group
-        self._measuring = Measuring(curvature)
+        self._source = CurvatureSource(curvature)
         self.counters: dict[str, Any] = {
             "steps": 0,  # those skipped apart
             "moves": 0,  # steps in which nothing had to be collected
@@ -123,13 +150,16 @@ class VSGD(MeasuringOptimizer):
     def _prepare(self) -> None:
         """Set up what lives between two steps only."""
         self._pending = Pending()
+        self._backward = Backward(self._source, self._pending)
         self._places = Places(self.state, self.collective)
         # Whether there are sparse gradients.
         self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
         self._manner = Manner()
-        self._watched = []
+        self._watched: list[Watched] = []
         self._said: set[str] = set()
+
+    # --- Ways to call it -------------------------------------------------------------------------------
 
     def minimize(self, closure: Callable[[], Tensor]) -> Tensor:
         """Do a whole step on the loss that `closure` computes; return that loss.
@@ -139,7 +169,8 @@ class VSGD(MeasuringOptimizer):
         robust dialect the parameters are afterwards the better of iterate and average.
         """
         check_closure(closure)
-        is_measuring = self._is_robust(can_repeat=True)
+        self._decide_form(can_repeat=True)
+        is_measuring = self.counters["form"] == "measuring"
         self._inside = False  # Ctrl-C may have kept the last call from saying so
         self.zero_grad()
         if is_measuring:
@@ -157,7 +188,7 @@ class VSGD(MeasuringOptimizer):
                 self._places.show()
         except BaseException:  # KeyboardInterrupt, too: as if nothing had been called
             if is_measuring:
-                self._places.stay("average" if self.collective.shows_average else "iterate")
+                self._places.stay(self.collective.visible)
             raise
         finally:
             self._inside = False
@@ -178,7 +209,8 @@ class VSGD(MeasuringOptimizer):
             self._forget_gradients()
             raise InputError(words.RUNS_BACKWARD)
         evaluation = Evaluation(closure, loss, state, buffers, self._manner)
-        self._backward(loss, closure if self.counters["repeats"] else None, state)
+        again = closure if self.counters["repeats"] else None
+        self._count_source(self._backward.run(loss, self._wanted(), again, state))
         self._pending.first_passes = [evaluation]
         if self.counters["form"] == "measuring":
             self.collective.has_statistics |= evaluation.has_statistics
@@ -192,6 +224,7 @@ class VSGD(MeasuringOptimizer):
 
     def _forget_gradients(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
+        self._pending.clear()
 
     def backward(
         self, loss: Tensor, *, again: Callable[[], Tensor] | None = None, scaler: Any = None
@@ -204,20 +237,44 @@ class VSGD(MeasuringOptimizer):
         check_loss(loss)
         if again is not None:
             check_closure(again, "again")
-        robust_now = self._is_robust(can_repeat=again is not None)
-        if robust_now and again is None:
+        self._decide_form(can_repeat=again is not None)
+        is_measuring = self.counters["form"] == "measuring"
+        if is_measuring and again is None:
             raise InputError(words.NO_AGAIN)
-        super().backward(loss, again=again if self.counters["repeats"] else None, scaler=scaler)
-        if robust_now and again is not None:
+        repeated = again if self.counters["repeats"] else None
+        source = self._backward.run(loss, self._wanted(), repeated, scale=scale_of(scaler))
+        self._count_source(source)
+        if is_measuring and again is not None:
             is_due = self._is_loss_due()
             self._pending.evaluations.append(given_again(again, loss, is_due, self._manner))
+
+    def watch(self, module: nn.Module, *, scaler: Any = None) -> RemovableHandle:
+        """Measure curvature inside every `loss.backward()`, for a loss that this module computes.
+
+        The module is a loss, or a model whose output is or holds the loss (`.loss`, `["loss"]`, first).
+        Only what the module computes is seen: penalties added to its loss afterwards are not.
+        Give the GradScaler if `scaler.unscale_` is called. Returns a handle with `remove()`.
+        """
+        check_module(module)
+        watcher = Watcher(self, scaler)
+        handle = module.register_forward_hook(watcher)
+        self._watched.append(Watched(type(module).__name__, watcher, handle))
+        return handle
+
+    def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
+        """Measure a watched loss, unless it is one of our own passes that has come to it."""
+        if not self._backward.is_running:
+            self._decide_form(can_repeat=False)
+            self._count_source(self._backward.run_inside(loss, self._wanted(), upstream, scaler))
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step with the gradients and curvatures that backward passes left."""
+        loss = None
         if closure is not None:
             check_closure(closure)
-        loss = loss_of(closure)
+            with torch.enable_grad():  # it runs backward itself, as torch's optimizers expect
+                loss = closure()
         try:
             self._step()
         finally:
@@ -231,6 +288,33 @@ class VSGD(MeasuringOptimizer):
     def rates(self) -> dict[str, float]:
         """Return every parameter's mean rate by its name, for logging."""
         return mean_rates(self)
+
+    # --- What is measured, and when --------------------------------------------------------------------
+
+    def _decide_form(self, can_repeat: bool) -> None:
+        """Let the first backward pass decide whether losses are evaluated again."""
+        if self.counters["form"] is None:
+            self.counters["form"] = "measuring" if can_repeat else "following"
+
+    def _wanted(self) -> Wanted:
+        """Return what the next step wants of a backward pass."""
+        # A scale that is followed, not measured, would take long to make up for a larger curvature.
+        is_measuring = self.counters["form"] == "measuring"
+        return Wanted(
+            is_due=self._is_due(),
+            parameters=self._parameters(),
+            mode="saturation" if is_measuring else "gauss-newton",
+            seed=self.counters["steps"],
+            known_curved="bbprop" in self.counters["sources"],
+        )
+
+    def _count_source(self, source: str | None) -> None:
+        if source is not None:
+            sources = self.counters["sources"]
+            sources[source] = sources.get(source, 0) + 1
+
+    def _parameters(self) -> list[Tensor]:
+        return [one for group in self.param_groups for one in group["params"] if one.requires_grad]
 
     def _is_due(self) -> bool:
         """Whether this step needs curvature."""
@@ -247,142 +331,21 @@ class VSGD(MeasuringOptimizer):
             return self.curvature_every or 1
         # Rows that are seldom touched would wait long for a curvature that they have a part in.
         most = self.curvature_every or (1 if self._by_rows else _SELDOM)
-        return shared.interval(self.counters["moves"], most)
+        return length.interval(self.counters["moves"], most)
 
     def _loss_every(self) -> int:
         every = (self._curvature_every() + 1) // 2
         # Statistics of the average come from these evaluations: in between, the iterate's have to do.
         return min(every, 2) if self.collective.has_statistics else every
 
-    def _mode(self) -> Mode:
-        # A scale that is followed, not measured, would take long to make up for a larger curvature.
-        return "saturation" if self.counters["form"] == "measuring" else "gauss-newton"
-
-    def _is_robust(self, can_repeat: bool) -> bool:
-        """Whether losses are evaluated again, which the first backward pass decides."""
-        if self.counters["form"] is None:
-            self.counters["form"] = "measuring" if can_repeat else "following"
-        return bool(self.counters["form"] == "measuring")
-
-    def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
-        if not self._measuring_now:
-            self._is_robust(can_repeat=False)
-        super()._watched_backward(loss, upstream, scaler)
-
-    # --- The step ----------------------------------------------------------------------------------
+    # --- The step --------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        for group in self.param_groups:
-            check_rates(group)
+        for group in self.param_groups:  # what a scheduler or a user may have set meanwhile
+            for name in ("lr", "weight_decay"):
+                check_number(name, float(group[name]), least=0)
         parts = self._parts()
-        if not parts:
-            self._conclude(Outcome(skipped=NO_GRADIENT))
-            return
-        if self._pending.shown_loss is not None:
-            self.progress.note_loss(self._pending.shown_loss)
-        among = process_group(self.process_group)
-        losses = self._losses(among) if self.counters["form"] == "measuring" else None
-        try:
-            self._judge(parts, losses, among)
-        finally:
-            if losses is not None and not self._inside:
-                self._places.stay()
-
-    def _judge(self, parts: list[Part], losses: robust.Losses | None, among: Any) -> None:
-        """Advance, if losses and gradients are such that a step can be taken."""
-        pending = self._pending
-        if losses is not None:
-            outcome = robust.trouble(losses, self.collective, self._places)
-            if outcome.skipped is not None:
-                self._conclude(outcome)
-                return
-        measured = pending.passes > 0
-        if self._is_due() and not measured and not pending.spared:
-            idle = words.idle(self._idle_watched())
-            raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
-        factors = unscaling(self, pending)
-        if factors is None:
-            self._conclude(Outcome(skipped=SCALER))
-            return
-        if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
-            self._conclude(Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0))
-            return
-        weight = float(self._curvature_every()) if self.dialect == "robust" else 1.0
-        for part in parts:
-            part.gradient_factor, part.curvature_factor = factors
-            part.curvature_weight = weight
-        loss = pending.loss * factors[1]
-        if among is not None and (measured or self._is_due()):
-            loss = average_curvature(parts, loss, among)
-        if pending.unmeasured and loss > 0:
-            polyak_curvature(parts, paper.batches_of(parts, self.init_batches), loss)
-        if measured and not pending.unmeasured:
-            self._say_if_unreached(parts)
-        self._advance(parts, losses)
-
-    def _losses(self, among: Any) -> robust.Losses:
-        """Go to the iterate; return what losses are there."""
-        if not self._pending.evaluations:
-            raise InputError(words.NO_AGAIN)
-        if not self._inside:
-            self._places.enter(visible_is_iterate=True)
-        return robust.Losses(self._pending.evaluations, self.param_groups, among)
-
-    def _undo(self) -> None:
-        """Go back to before the last step."""
-        if self.counters["form"] == "measuring":
-            self._places.undo()
-            self._places.stay()
-        elif self.counters["form"] == "following":
-            following.undo(self.state.items(), self.collective)
-
-    def _conclude(self, outcome: Outcome) -> None:
-        """Count the step, or say why it was not taken."""
-        if outcome.undo:
-            self._undo()
-        if outcome.held:
-            self._say("held", words.HELD)
-        reason = outcome.skipped
-        if reason is None:
-            self.counters["steps"] += 1
-            self._say("stuck", self.progress.note_step(self.scale))
-            if self.counters["steps"] >= words.IDLE:
-                self._say("idle", words.idle(self._idle_watched()))
-            return
-        for one in self._pending.first_passes:
-            one.forget_buffers()
-        self.counters["skipped"][reason] = self.counters["skipped"].get(reason, 0) + 1
-        message = self.progress.note_skip(reason)
-        if reason == NO_REPEAT:
-            self._stop_repeating()
-        else:
-            self._say(reason, message)
-
-    @property
-    def scale(self) -> float | None:
-        """The scale of the steps; None where there is none, or where lr makes all of them shorter."""
-        is_full = any(float(group["lr"]) >= 1 for group in self.param_groups)
-        return self.collective.scale if is_full and self.counters["form"] != "paper" else None
-
-    def _stop_repeating(self) -> None:
-        """Go on without second evaluations, as their losses have nothing to do with the first one."""
-        self.counters["repeats"] = False
-        if self._measuring.choice == "finite-difference":
-            raise InputError(f"curvature='finite-difference' needs a {words.REPEATS_NOT}")
-        self.counters["form"] = "following"
-        self._places.stay("average" if self.collective.shows_average else "iterate")
-        for one in self.state:
-            self._places.forget(one)
-        self.collective.numbers = list(shared.START)
-        self._say(
-            "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
-        )
-
-    def _say(self, name: str, message: str | None) -> None:
-        """Warn once, if there is something to say."""
-        if message and name not in self._said:
-            self._said.add(name)
-            say(message)
+        self._conclude(self._outcome(parts) if parts else Outcome(skipped=NO_GRADIENT))
 
     def _parts(self) -> list[Part]:
         parts = [
@@ -394,45 +357,150 @@ class VSGD(MeasuringOptimizer):
         self._by_rows |= any(part.rows is not None for part in parts)
         return parts
 
-    def _advance(self, parts: list[Part], losses: robust.Losses | None) -> None:
+    def _outcome(self, parts: list[Part]) -> Outcome:
+        """Take a step, if losses and gradients are such that one can be taken."""
+        pending = self._pending
+        if pending.shown_loss is not None:
+            self.progress.note_loss(pending.shown_loss)
+        is_parallel = distributed.is_available() and distributed.is_initialized()
+        among = process_group(self.process_group) if is_parallel else None
+        if self.counters["form"] != "measuring":
+            return self._advance(parts, None, among)
+        if not pending.evaluations:
+            raise InputError(words.NO_AGAIN)
+        if not self._inside:
+            self._places.enter(visible_is_iterate=True)
+        losses = Losses(pending.evaluations, self.param_groups, among)
+        try:
+            outcome = measuring.trouble(losses, self.collective, self._places)
+            return self._advance(parts, losses, among) if outcome.skipped is None else outcome
+        finally:
+            if not self._inside:
+                self._places.stay()
+
+    def _advance(self, parts: list[Part], losses: Losses | None, among: Any) -> Outcome:
+        """Let parts collect or move, unless gradients or curvatures are missing or not finite."""
+        outcome = self._make_usable(parts, among)
+        if outcome.skipped is not None:
+            return outcome
         start = Start(self.init_batches, self.slow_start_factor(), self.even_start)
         # What has initial batches to see waits for one with curvature.
-        new = [part for part in parts if paper.is_collecting(part.state, self.init_batches)]
+        new = [part for part in parts if is_collecting(part.state, self.init_batches)]
         ready = [part for part in parts if part.curvature is not None or part not in new]
-        batches = paper.batches_of(ready, self.init_batches)
-        reason = unusable(batches, start)
+        bundles = bundles_of(ready, self.init_batches)
+        reason = unusable(bundles, start)
         if reason is not None:
             # One such batch is the data's fault; of two in a row the last step may be the reason.
-            self._conclude(Outcome(skipped=reason, undo=self.progress.skipped > 0))
-            return
+            return Outcome(skipped=reason, undo=self.progress.skipped > 0)
         if self.counters["form"] == "paper":
-            outcome = Outcome(held=paper.step(batches, start))
+            outcome = Outcome(held=paper.step(bundles, start))
         elif losses is None:
-            outcome = following.step(batches, start, self.collective)
+            outcome = following.step(bundles, start, self.collective)
         else:
-            places, interval, due = self._places, self._loss_every(), self._is_loss_due()
-            outcome = robust.step(batches, start, losses, self.collective, places, interval, due)
-        self._conclude(outcome)
+            places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
+            outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
         self.counters["moves"] += not new and outcome.skipped is None
-        still = [part for part in new if paper.is_collecting(part.state, self.init_batches)]
+        still = [part for part in new if is_collecting(part.state, self.init_batches)]
         self.counters["collecting"] = bool(still)
+        return outcome
+
+    def _make_usable(self, parts: list[Part], among: Any) -> Outcome:
+        """Take factors off gradients and curvatures, and see to it that there are curvatures."""
+        pending = self._pending
+        measured = pending.passes > 0
+        if self._is_due() and not measured and not pending.spared:
+            idle = words.idle(self._idle_watched())
+            raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
+        factors = unscaling(self, pending)
+        if factors is None:
+            return Outcome(skipped=SCALER)
+        if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
+            return Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0)
+        weight = float(self._curvature_every()) if self.dialect == "robust" else 1.0
+        for part in parts:
+            part.gradient_factor, part.curvature_factor = factors
+            part.curvature_weight = weight
+        loss = pending.loss * factors[1]
+        if among is not None and (measured or self._is_due()):
+            loss = average_curvature(parts, loss, among)
+        if pending.unmeasured and loss > 0:
+            polyak_curvature(parts, bundles_of(parts, self.init_batches), loss)
+        unreached = sum(part.curvature is None for part in parts)
+        if measured and not pending.unmeasured and unreached:
+            self._say("unreached", words.unreached(unreached, len(parts)))
+        return Outcome()
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """Count the step, or say why it was not taken."""
+        if outcome.undo:
+            self._undo()
+        if outcome.held:
+            self._say("held", words.HELD)
+        reason = outcome.skipped
+        if reason is None:
+            self.counters["steps"] += 1
+            self._say("stuck", self.progress.note_step(self.scale))
+            if self._watched and self.counters["steps"] >= words.IDLE:
+                self._say("idle", words.idle(self._idle_watched()))
+            return
+        for one in self._pending.first_passes:
+            one.forget_buffers()
+        self.counters["skipped"][reason] = self.counters["skipped"].get(reason, 0) + 1
+        message = self.progress.note_skip(reason)
+        if reason == NO_REPEAT:
+            self._stop_repeating()
+        else:
+            self._say(reason, message)
+
+    def _undo(self) -> None:
+        """Go back to before the last step."""
+        if self.counters["form"] == "measuring":
+            self._places.undo()
+            self._places.stay()
+        elif self.counters["form"] == "following":
+            following.undo(self.state.items(), self.collective)
+
+    def _stop_repeating(self) -> None:
+        """Go on without second evaluations, as their losses have nothing to do with the first one."""
+        self.counters["repeats"] = False
+        if self._source.choice == "finite-difference":
+            raise InputError(f"curvature='finite-difference' needs a {words.REPEATS_NOT}")
+        self.counters["form"] = "following"
+        self._places.stay(self.collective.visible)
+        for one in self.state:
+            self._places.forget(one)
+        self.collective.forget()
+        self._say(
+            "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
+        )
+
+    @property
+    def scale(self) -> float | None:
+        """The scale of the steps; None where there is none, or where lr makes all of them shorter."""
+        is_full = any(float(group["lr"]) >= 1 for group in self.param_groups)
+        return self.collective.scale if is_full and self.counters["form"] != "paper" else None
 
     def slow_start_factor(self) -> float:
-        """Return C."""
+        """Return C, by which the paper's dialect overestimates v and h at first."""
         if self.slow_start is not None:
             return self.slow_start
         return rule.slow_start_factor(
             sum(one.numel() for group in self.param_groups for one in group["params"])
         )
 
-    def _say_if_unreached(self, parts: list[Part]) -> None:
-        unreached = sum(part.curvature is None for part in parts)
-        if unreached:
-            self._say(
-                "unreached",
-                f"{unreached} of {len(parts)} parameters with a gradient have no curvature: "
-                "no loss that was watched or given to optimizer.backward() depends on them",
-            )
+    def _say(self, name: str, message: str | None) -> None:
+        """Warn once, if there is something to say."""
+        if message and name not in self._said:
+            self._said.add(name)
+            words.say(message)
+
+    def _idle_watched(self) -> list[str]:
+        """Return the names of modules that are watched and have had no loss to see."""
+        return [
+            name
+            for name, watcher, handle in self._watched
+            if is_registered(handle) and not watcher.has_seen_loss
+        ]
 
     # --- What torch expects of an optimizer --------------------------------------------------------
 
@@ -446,7 +514,7 @@ class VSGD(MeasuringOptimizer):
         except InputError:
             self.param_groups.pop()
             raise
-        group.setdefault("shared", paper.begin_shared())
+        group.setdefault("shared", begin_shared())
         self.counters["collecting"] = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -465,17 +533,11 @@ class VSGD(MeasuringOptimizer):
         """Go on from where `state_dict` was called."""
         check_keys(state_dict)
         if is_foreign(state_dict):
-            say(words.FOREIGN)
+            words.say(words.FOREIGN)
             return
         check_shapes(state_dict, [one for group in self.param_groups for one in group["params"]])
         super().load_state_dict(state_dict)
-        # torch casts averages to the type of the parameter, be it half precision, and shares tensors.
-        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-        ours = [one for group in self.param_groups for one in group["params"]]
-        for number, parameter in zip(numbers, ours, strict=True):
-            for name, value in state_dict["state"].get(number, {}).items():
-                if isinstance(value, Tensor):
-                    self.state[parameter][name] = kept_like(parameter, value)
+        restore_tensors(self, state_dict)
         if "counters" in state_dict:
             self.counters = {"repeats": True, **deepcopy(state_dict["counters"])}
         if "collective" in state_dict:
@@ -486,7 +548,7 @@ class VSGD(MeasuringOptimizer):
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles consist of; `watch` is not copied."""
         settings = ("dialect", "curvature_every", "init_batches", "slow_start", "even_start")
-        names = (*settings, "process_group", "counters", "collective", "progress", "_measuring")
+        names = (*settings, "process_group", "counters", "collective", "progress", "_source")
         own = {name: getattr(self, name) for name in names}
         return {**super().__getstate__(), **own}
 

@@ -1,5 +1,7 @@
 """What an optimizer says: what is wrong, and what to do."""
 
+import sys
+import warnings
 from collections.abc import Sequence
 
 __all__ = [
@@ -12,6 +14,8 @@ __all__ = [
     "RUNS_BACKWARD",
     "idle",
     "low_lr",
+    "say",
+    "unreached",
 ]
 
 REPEATS_NOT = (
@@ -52,6 +56,14 @@ def idle(names: Sequence[str]) -> str:
     return f"the watched {', '.join(names)} has produced no loss yet: watch the module that computes it"
 
 
+def unreached(count: int, of: int) -> str:
+    """Say that some parameters have a gradient, but no curvature."""
+    return (
+        f"{count} of {of} parameters with a gradient have no curvature: "
+        "no loss that was watched or given to optimizer.backward() depends on them"
+    )
+
+
 def low_lr(lr: float) -> str | None:
     """Say that an lr is one of an ordinary optimizer; none at all is meant."""
     if not 0 < lr < _LOW_LR:
@@ -60,3 +72,15 @@ def low_lr(lr: float) -> str | None:
         f"lr={lr:g} multiplies the rates, which set themselves, and makes them too small: leave it out, "
         "or set lr=1 where a framework passes another (skorch: NeuralNet(..., lr=1))"
     )
+
+
+def say(message: str) -> None:
+    """Warn whoever called the library, from whatever depth of it or of torch."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _is_inside(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+def _is_inside(module: str) -> bool:
+    return module.split(".")[0] in ("pesky", "torch", "contextlib")

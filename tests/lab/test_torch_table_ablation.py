@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pesky import collective, rule
+from pesky import length, rule
 from pesky.cli import run
 from pesky.lab.torch_table import ablation, tasks
 from pesky.lab.torch_table.ablation import ABLATION_TASKS, PARTS, without
@@ -20,9 +20,10 @@ from pesky.lab.torch_table.drawing import losses
 from pesky.lab.torch_table.page import torch_page
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.workers import workers
-from pesky.torch import robust
-from pesky.torch.collective import Collective
+from pesky.length import Length
 from pesky.torch.curvature import walk
+from pesky.torch.step import measuring
+from pesky.torch.step.collective import Collective
 from tests.lab.toys import STEPS, TOY, some_row, toy_instance, toy_key, toy_loss, toy_table
 from tests.test_cli import assert_one_clear_line
 
@@ -101,14 +102,12 @@ def test_every_10_measures_in_one_of_10_steps():
 
 
 def test_memory_and_growth_are_other_numbers_meanwhile():
-    numbers = list(collective.START)
-    numbers[collective.MOVES], numbers[collective.SCALE] = 1000.0, 1.0
-    numbers[collective.SLOPE], numbers[collective.CURVATURE] = 1.0, 1e-3
+    known = Length(averaged=1000.0, scale=1.0, slope=1.0, curvature=1e-3)
     with without(["long-memory", "growth-limit"]):
-        assert collective.memory(numbers) == 20
-        collective.adapt(numbers)
-    assert numbers[collective.SCALE] == pytest.approx(1000)
-    assert collective.memory(numbers) == 70
+        assert length.memory_of(known) == 20
+        length.adapt(known)
+    assert known.scale == pytest.approx(1000)
+    assert length.memory_of(known) == 70
 
 
 # --- Directions -----------------------------------------------------------------------------------
@@ -121,7 +120,7 @@ def directions(*left_out):
     training = begun(EVERYTHING, instance.model)
     found = []
     with without(left_out):
-        original = robust.direction_of
+        original = measuring.direction_of
 
         def noted(batches, buffer_of):
             direction = original(batches, buffer_of)
@@ -129,7 +128,7 @@ def directions(*left_out):
             found[:] = [direction._replace(values=[value.clone() for value in direction.values])]
             return direction
 
-        with patch.object(robust, "direction_of", noted):
+        with patch.object(measuring, "direction_of", noted):
             for step in range(12):
                 training.step(lambda step=step: toy_loss(instance.model, instance.batch(step)))
     (direction,) = found
@@ -233,12 +232,12 @@ def test_a_step_that_a_fresh_batch_finds_wrong_stays_without_undo(name):
     optimizer = training._optimizer
     places = optimizer.state[point.place]
     before = places["previous"].clone()
-    known = optimizer.collective.numbers[collective.LOSS]
+    known = optimizer.collective.loss
     assert abs(float(places["iterate"] - before)) > 1e-3
     training.step(walled(point, before))
     is_undone = bool(torch.equal(places["iterate"], before))
     assert (optimizer.collective.restored == 1) is is_undone is (name == "vsgd")
-    assert (optimizer.collective.numbers[collective.LOSS] > 2 * known) is (name == "no-undo")
+    assert (optimizer.collective.loss > 2 * known) is (name == "no-undo")
 
 
 def test_a_loss_that_is_not_finite_is_undone_all_the_same():
@@ -255,11 +254,11 @@ def test_one_probe_does_not_see_the_wall_that_longer_ones_hit(name):
     training = begun(variant, point)
     scales = []
 
-    def noted(numbers, scale):
+    def noted(known, scale):
         scales.append(scale)
-        numbers[collective.SCALE] = scale
+        known.scale = scale
 
-    with patch.object(collective, "begin", noted):
+    with patch.object(length, "begin", noted):
         for _ in range(11):
             training.step(lambda: point.distance(0.0) + 100 * F.relu(0.95 - point.place).square().sum())
     (scale,) = scales
@@ -273,7 +272,7 @@ def test_one_probe_does_not_see_the_wall_that_longer_ones_hit(name):
 
 
 def attributes():
-    owners = (rule, collective, robust, Collective, walk)
+    owners = (rule, length, measuring, Collective, walk)
     return [(owner, name, value) for owner in owners for name, value in vars(owner).items()]
 
 

@@ -13,10 +13,14 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
 import pesky
-from pesky.online import blocks, compiled, kernels
+from pesky.compiling import cache
+from pesky.online import blocks, kernels
 
 PACKAGE = Path(pesky.__file__).parent
-KERNELS = {"online": PACKAGE / "online" / "kernels.py", "torch": PACKAGE / "torch" / "kernels.py"}
+KERNELS = {
+    "online": PACKAGE / "online" / "kernels.py",
+    "torch": PACKAGE / "torch" / "passes" / "kernels.py",
+}
 
 # Each prints a digest of what was learnt, and how often a kernel was loaded and how often compiled.
 SCRIPTS = {
@@ -32,7 +36,7 @@ learnt, used = network.theta, [look, train]
     "torch": """
 import torch
 from pesky.torch import VSGD
-from pesky.torch.kernels import update_chunks
+from pesky.torch.passes.kernels import update_chunks
 theta = torch.ones(3, requires_grad=True)
 optimizer = VSGD([theta], dialect="paper", init_batches=1)
 for k in range(4):
@@ -81,23 +85,23 @@ def files_in(engine):
     if engine == "online":
         first = [kernels.look, kernels.train, *blocks._bodies.values()]
     else:
-        torch_kernels = pytest.importorskip("pesky.torch.kernels", exc_type=ModuleNotFoundError)
+        torch_kernels = pytest.importorskip("pesky.torch.passes.kernels", exc_type=ModuleNotFoundError)
         first = [getattr(torch_kernels, name) for name in torch_kernels.__all__]
     return {Path(function.__code__.co_filename) for one in first for function in functions_in(one)}
 
 
 def stamp(kernels_file):
-    return compiled._digest_of_sources.__wrapped__(str(kernels_file))
+    return cache._digest_of_sources.__wrapped__(str(kernels_file))
 
 
 @pytest.mark.parametrize("engine", KERNELS)
 def test_an_edit_of_any_file_a_kernel_is_made_of_changes_its_stamp(engine, copied, monkeypatch):
-    monkeypatch.setattr(compiled, "_PACKAGE", copied)
+    monkeypatch.setattr(cache, "_PACKAGE", copied)
     kernels_file = copied / KERNELS[engine].relative_to(PACKAGE)
     parts = [copied / path.relative_to(PACKAGE) for path in files_in(engine)]
-    known = {"rule.py", "online/compiled.py", "online/subnormals.py"}
+    known = {"rule.py", "direction.py", "compiling/compiled.py", "compiling/subnormals.py"}
     known |= (
-        {"online/methods/robust.py", "collective.py"} if engine == "online" else {"torch/kernels.py"}
+        {"online/methods/robust.py", "length.py"} if engine == "online" else {"torch/passes/kernels.py"}
     )
     assert {copied / name for name in known} <= set(parts), "files_in has to find what is in a kernel"
     before = stamp(kernels_file)
@@ -110,7 +114,7 @@ def test_an_edit_of_any_file_a_kernel_is_made_of_changes_its_stamp(engine, copie
 
 
 def test_an_edit_elsewhere_leaves_the_stamp(copied, monkeypatch):
-    monkeypatch.setattr(compiled, "_PACKAGE", copied)
+    monkeypatch.setattr(cache, "_PACKAGE", copied)
     files = [copied / path.relative_to(PACKAGE) for path in KERNELS.values()]
     before = [stamp(file) for file in files]
     (copied / "lab" / "paper.py").write_text("")
@@ -122,7 +126,7 @@ def imported_by(path):
     """The modules of this package that a file imports, by Python's own grammar."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import, which compiled.sources_of does not know"
+            assert node.level == 0, f"{path}: a relative import, which cache.sources_of does not know"
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -133,7 +137,7 @@ def test_imports_are_found_as_a_parser_finds_them():
     for path in PACKAGE.rglob("*.py"):
         modules = {name for name in imported_by(path) if name.split(".")[0] == PACKAGE.name}
         parents = {name[:at] for name in modules for at, letter in enumerate(name) if letter == "."}
-        assert set(compiled._imported_by(path.read_text())) >= modules | parents, path
+        assert set(cache._imported_by(path.read_text())) >= modules | parents, path
 
 
 def result_of(script, package, cache):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pesky import collective
+from pesky import length
 from pesky.errors import InputError
 from pesky.lab.benchmarks import BENCHMARKS, method_named
 from pesky.online import VSGD, Learner, Network, fit
@@ -25,7 +25,7 @@ NETWORKS = {
 
 
 def number(learner, which):
-    return learner.state.numbers[which]
+    return getattr(length.record_of(learner.state.numbers), which)
 
 
 def assert_finite(learner):
@@ -66,11 +66,11 @@ def test_every_step_is_the_twins(network):
         assert_near(learner.state.average, flat(twin.average))
         assert_near(network.theta, twin.visible)
         assert_near(ROBUST.rates(learner.state), twin.rates)
-        assert number(learner, collective.SCALE) == pytest.approx(twin.scale, rel=3e-3)
-        assert number(learner, collective.CAUTION) == pytest.approx(twin.caution, rel=3e-3)
-        assert number(learner, collective.SHORTENED) == twin.shortened
-        assert number(learner, collective.RESTORED) == learner.rejected == twin.restored
-    assert number(learner, collective.MOVES) == twin.moves == 60 - twin.restored
+        assert number(learner, "scale") == pytest.approx(twin.scale, rel=3e-3)
+        assert number(learner, "caution") == pytest.approx(twin.caution, rel=3e-3)
+        assert number(learner, "shortened") == twin.shortened
+        assert number(learner, "restored") == learner.rejected == twin.restored
+    assert number(learner, "averaged") == twin.moves == 60 - twin.restored
     assert twin.lead.count > 10
 
 
@@ -82,7 +82,7 @@ def test_a_loss_in_other_units_takes_the_same_steps():
         network.theta *= np.float32(unit)
         X, y = some_data(network, 100, seed=4)
         learner = learn_one(ROBUST, network, X, y * np.float32(unit))
-        ends.append((network.theta / unit, number(learner, collective.SCALE)))
+        ends.append((network.theta / unit, number(learner, "scale")))
     np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-4, atol=1e-5)
     assert ends[0][1] == pytest.approx(ends[1][1], rel=1e-4)
 
@@ -99,7 +99,7 @@ def test_the_better_of_average_and_iterate_is_visible():
     for n in range(0, 600, 3):
         learner.learn(X[n : n + 3], y[n : n + 3])
         if learner.started:
-            is_better = number(learner, collective.LEAD) > 0
+            is_better = number(learner, "lead") > 0
             place = learner.state.average if is_better else learner.state.iterate
             np.testing.assert_array_equal(network.theta, place)
             shown.add(bool(is_better))
@@ -113,7 +113,7 @@ def test_parameters_set_from_outside_become_iterate_and_average(visible):
     y = targets_of(network, X)
     learner = Learner(network, ROBUST).learn(X[:100], y[:100])
     n = 100
-    while number(learner, collective.SHOWS_AVERAGE) != (visible == "average"):
+    while number(learner, "shows_average") != (visible == "average"):
         learner.learn(X[n : n + 1], y[n : n + 1])
         n += 1
     new = np.linspace(-1, 1, network.parameters).astype(np.float32)
@@ -121,11 +121,11 @@ def test_parameters_set_from_outside_become_iterate_and_average(visible):
     learner.method.enter(learner.state, network.theta)
     np.testing.assert_array_equal(network.theta, new)
     np.testing.assert_array_equal(learner.state.average, new)
-    assert number(learner, collective.MOVES) == 0
+    assert number(learner, "averaged") == 0
     learner.method.leave(learner.state, network.theta)
     np.testing.assert_array_equal(network.theta, new)
     learner.learn(X[n : n + 1], y[n : n + 1])
-    assert number(learner, collective.MOVES) == 1
+    assert number(learner, "averaged") == 1
     np.testing.assert_array_equal(learner.state.previous, new)
 
 
@@ -134,7 +134,7 @@ def test_a_run_of_single_samples_and_saves_is_the_uninterrupted_run(tmp_path):
     X, _ = some_data(network, 300, seed=7)
     y = targets_of(network, X)
     whole = learn_one(ROBUST, network_like(network), X, y)
-    assert number(whole, collective.SHOWS_AVERAGE) == 1, "the test is about the way back to the iterate"
+    assert number(whole, "shows_average") == 1, "the test is about the way back to the iterate"
     pieces = Learner(network_like(network), ROBUST)
     for n in range(300):
         pieces.learn(X[n : n + 1], y[n : n + 1])
@@ -166,17 +166,17 @@ def test_a_loss_that_is_not_finite_undoes_the_last_step_once():
     X, _ = some_data(network, 120, seed=9)
     y = targets_of(network, X)
     learner = learn_one(ROBUST, network, X[:60], y[:60])
-    before, scale = learner.state.previous.copy(), number(learner, collective.SCALE)
+    before, scale = learner.state.previous.copy(), number(learner, "scale")
     assert not np.array_equal(before, learner.state.iterate)
     learner.state.iterate[:4] = network.theta[:4] = [9, 8, 9, 8]  # which overflow below
-    if number(learner, collective.SHOWS_AVERAGE):
+    if number(learner, "shows_average"):
         learner.state.average[:4] = [9, 8, 9, 8]
     bad = np.full((3, 4), 3e38, np.float32)
     learner.learn(bad, np.zeros((3, 3)))
     assert learner.rejected == 3
     np.testing.assert_array_equal(learner.state.iterate, before)
-    assert number(learner, collective.RESTORED) == 1, "the others were no fault of a step"
-    assert number(learner, collective.SCALE) == scale / 2
+    assert number(learner, "restored") == 1, "the others were no fault of a step"
+    assert number(learner, "scale") == scale / 2
     learner.learn(X[60:], y[60:])
     assert_finite(learner)
     assert learner.rejected == 3
@@ -187,15 +187,15 @@ def test_a_step_that_raised_the_loss_of_the_next_sample_grossly_is_undone():
     X, _ = some_data(network, 100, seed=9)
     y = targets_of(network, X)
     learner = learn_one(ROBUST, network, X, y)
-    before, scale = learner.state.previous.copy(), number(learner, collective.SCALE)
+    before, scale = learner.state.previous.copy(), number(learner, "scale")
     astray = learner.state.iterate + np.float32(1000) * np.arange(15, dtype=np.float32)[::-1]
     network.theta[:] = learner.state.iterate[:] = astray
-    learner.state.numbers[collective.SHOWS_AVERAGE] = 0
+    length.record_of(learner.state.numbers).shows_average = 0
     wrong = np.flatnonzero(network.predict(X) != y)[:2]
     learner.learn(X[wrong[:1]], y[wrong[:1]])
-    assert learner.rejected == number(learner, collective.RESTORED) == 1
+    assert learner.rejected == number(learner, "restored") == 1
     np.testing.assert_array_equal(learner.state.iterate, before)
-    assert number(learner, collective.SCALE) == scale / 2
+    assert number(learner, "scale") == scale / 2
     learner.learn(X[wrong[1:]], y[wrong[1:]])
     assert learner.rejected == 1
 
@@ -205,10 +205,10 @@ def test_a_step_that_would_raise_the_loss_grossly_is_shortened():
     X, _ = some_data(network, 200, seed=10)
     y = targets_of(network, X)
     learner = learn_one(VSGD(dialect="robust", curvature_every=1000), network, X, y)
-    before, scale = learner.state.iterate.copy(), number(learner, collective.SCALE)
+    before, scale = learner.state.iterate.copy(), number(learner, "scale")
     learner.learn(100 * X[:1], y[:1] + 1000)  # a curvature that h knows nothing of
-    assert number(learner, collective.SHORTENED) == 1
-    assert number(learner, collective.SCALE) < scale / 10
+    assert number(learner, "shortened") == 1
+    assert number(learner, "scale") < scale / 10
     assert np.any(learner.state.iterate != before)
     learner.learn(X, y)
     assert_finite(learner)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from pesky import collective, online
+from pesky import length, online
 from pesky.online import Learner, Network
 from pesky.torch import VSGD
 from tests.torch.networks import SHAPES, classes, flat, one_by_one, samples_of, split, torch_twin
@@ -43,7 +43,7 @@ def test_the_engine_takes_torchs_steps(shape, kind, l2):
         optimizer.minimize(lambda x=x, y=y: loss(model(x), y))
         learner.advance(samples, np.array([n]))
         np.testing.assert_allclose(network.theta, flat(model), rtol=1e-3, atol=1e-3)
-        scale, caution = learner.state.numbers[[collective.SCALE, collective.CAUTION]]
-        assert scale == pytest.approx(optimizer.collective.scale, rel=1e-3)
-        assert caution == pytest.approx(optimizer.collective.caution, rel=1e-3)
-    assert optimizer.collective.moves == STEPS
+        known = length.record_of(learner.state.numbers)
+        assert known.scale == pytest.approx(optimizer.collective.scale, rel=1e-3)
+        assert known.caution == pytest.approx(optimizer.collective.caution, rel=1e-3)
+    assert optimizer.collective.averaged == STEPS

@@ -145,10 +145,10 @@ PLAIN = {
 # In step 101, after 91 moves, neither curvature nor loss are due.
 SPECIAL = {
     "seldom": Case("measuring", steps=INITIAL + 340, settings={"curvature_every": 50}),
-    "undone": Case("again", accident=Accident(100, "opposed", "pesky.collective.GROSS")),
-    "steep": Case("measuring", accident=Accident(101, "walls", "pesky.collective.STEEP")),
+    "undone": Case("again", accident=Accident(100, "opposed", "pesky.length.GROSS")),
+    "steep": Case("measuring", accident=Accident(101, "walls", "pesky.length.STEEP")),
     "walled": Case("measuring", accident=Accident(100, "walls")),
-    "turned": Case("following", accident=Accident(100, "opposed", "pesky.torch.following._GROSS")),
+    "turned": Case("following", accident=Accident(100, "opposed", "pesky.torch.step.following._GROSS")),
     "calmed": Case("following", accident=Accident(100, "small")),
 }
 CASES = PLAIN | SPECIAL

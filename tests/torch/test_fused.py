@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from pesky.torch import VSGD
-from pesky.torch.eager import EagerBatch
-from pesky.torch.fused import FusedBatch, Move, are_same, is_fusible, move
-from pesky.torch.kernels import CHUNK
-from pesky.torch.parts import Part
-from pesky.torch.stepping import part_of
+from pesky.torch.passes.bundle import Part
+from pesky.torch.passes.eager import EagerBundle
+from pesky.torch.passes.fused import FusedBundle, Move, are_same, is_fusible, move
+from pesky.torch.passes.kernels import CHUNK
+from pesky.torch.step.parts import part_of
 
 SIZES = ((), (1,), (7, 3), (CHUNK,), (CHUNK + 1,), (3, CHUNK + 5))
 TOLERANCES = {torch.float32: {"rtol": 2e-4, "atol": 1e-5}, torch.float64: {"rtol": 1e-9, "atol": 1e-12}}
@@ -84,7 +84,7 @@ def test_kernels_do_as_eager_operations(name, dtype, fresh):
     fused, eager = (parts(granularity, dtype, fresh, **settings) for _ in range(2))
     assert all(map(is_fusible, fused))
     with torch.no_grad():
-        numbers = run(FusedBatch(fused)), run(EagerBatch(eager))
+        numbers = run(FusedBundle(fused)), run(EagerBundle(eager))
     if numbers[0] is not None:
         tolerances = {"rtol": 1e-3, "atol": 1e-5} if dtype == torch.float32 else TOLERANCES[dtype]
         torch.testing.assert_close(*(torch.tensor(each, dtype=dtype) for each in numbers), **tolerances)
@@ -188,11 +188,11 @@ def laid_out(memory, values, order, gap):
 
 def passed(part, direction):
     """Return what all passes of a robust step compute."""
-    found = [torch.tensor(FusedBatch([part]).learn())]
-    found.append(torch.tensor(FusedBatch([part]).direct([0.3], [direction])))
+    found = [torch.tensor(FusedBundle([part]).learn())]
+    found.append(torch.tensor(FusedBundle([part]).direct([0.3], [direction])))
     found.append(direction.clone())
     part.curvature = None
-    found.append(torch.tensor(FusedBatch([part]).learn_and_direct([0.3], [direction])))
+    found.append(torch.tensor(FusedBundle([part]).learn_and_direct([0.3], [direction])))
     found.append(direction.clone())
-    found.append(torch.tensor(FusedBatch([part]).powers()))
+    found.append(torch.tensor(FusedBundle([part]).powers()))
     return found + [one.clone() for one in part.state.values()]

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from pesky.errors import InputError
-from pesky.torch.eager import EagerBatch
-from pesky.torch.fused import FusedBatch
-from pesky.torch.rows import RowsBatch
+from pesky.torch.passes.eager import EagerBundle
+from pesky.torch.passes.fused import FusedBundle
+from pesky.torch.passes.rows import RowsBundle
 from tests.torch.golden import (
     CASES,
     COMMAND,
@@ -96,7 +96,7 @@ def test_sparse_gradients_have_no_shared_rates(form, granularity):
 @pytest.mark.parametrize(("name", "passes"), [pair for pair in RUNS if pair[0] in PLAIN])
 def test_passes_are_those_that_the_name_says(name, passes, monkeypatch):
     used = set()
-    for kind in (FusedBatch, EagerBatch, RowsBatch):
+    for kind in (FusedBundle, EagerBundle, RowsBundle):
         begin = kind.__init__
 
         def noting(self, parts, kind=kind, begin=begin):
@@ -108,7 +108,7 @@ def test_passes_are_those_that_the_name_says(name, passes, monkeypatch):
     for step, _ in enumerate(run(case, **passes_of(case)[passes])):
         if step > INITIAL:
             break
-    expected = {"fused": {FusedBatch}, "eager": {EagerBatch}, "sparse": {RowsBatch, FusedBatch}}
+    expected = {"fused": {FusedBundle}, "eager": {EagerBundle}, "sparse": {RowsBundle, FusedBundle}}
     assert used == expected[passes]
 
 
@@ -119,22 +119,22 @@ SAYS = {
         *("paper element layers", "paper block layers", "paper global layers"),
         *(name for name, case in PLAIN.items() if case.problem is Words),  # rows follow the paper
     ),
-    "pesky.collective.MEMORY": ROBUST,
-    "pesky.collective.MEMORY_SHARE": ROBUST,
-    "pesky.collective.PROBE": ROBUST,
-    "pesky.collective.PROBE_FACTOR": ROBUST[:2],
-    "pesky.collective.GROWTH": ROBUST[:2],
-    "pesky.collective.SHARE": ROBUST[:2],
-    "pesky.collective.FOLLOWING": ROBUST[2:],
-    "pesky.collective.FEWEST": ("seldom",),
-    "pesky.collective.GROSS": ("undone",),
-    "pesky.collective.STEEP": ("steep",),
-    "pesky.collective.ATTEMPTS": ("walled",),
-    "pesky.torch.following._GROSS": ("turned",),
-    "pesky.torch.following._LAG": ("calmed",),
-    "pesky.torch.following._KEPT": ("calmed",),
+    "pesky.length.MEMORY": ROBUST,
+    "pesky.length.MEMORY_SHARE": ROBUST,
+    "pesky.length.PROBE": ROBUST,
+    "pesky.length.PROBE_FACTOR": ROBUST[:2],
+    "pesky.length.GROWTH": ROBUST[:2],
+    "pesky.length.SHARE": ROBUST[:2],
+    "pesky.length.FOLLOWING": ROBUST[2:],
+    "pesky.length.FEWEST": ("seldom",),
+    "pesky.length.GROSS": ("undone",),
+    "pesky.length.STEEP": ("steep",),
+    "pesky.length.ATTEMPTS": ("walled",),
+    "pesky.torch.step.following._GROSS": ("turned",),
+    "pesky.torch.step.following._LAG": ("calmed",),
+    "pesky.torch.step.following._KEPT": ("calmed",),
     "pesky.torch.vsgd._SELDOM": ROBUST,
-    "pesky.torch.collective.HISTORY": ROBUST,
+    "pesky.torch.step.collective.HISTORY": ROBUST,
 }
 
 

@@ -1,54 +1,58 @@
 """At the edge of what a type can hold: nothing that is not finite becomes a scale or a parameter."""
 
 import math
+from dataclasses import astuple
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from pesky import collective as shared
-from pesky.torch import VSGD, robust
-from pesky.torch.fused import Move, move
-from pesky.torch.parts import set_finite
+from pesky import length
+from pesky.length import Length
+from pesky.torch import VSGD
+from pesky.torch.passes.bundle import set_finite
+from pesky.torch.passes.fused import Move, move
+from pesky.torch.step.collective import Collective
+from pesky.torch.step.direction import Direction
+from pesky.torch.step.measuring import _Step
 from tests.torch.loops import FORMS, dialect_of, model, parameters, step_in_form, train, train_in_form
 
 
-def numbers(scale, slope=1.0):
-    found = list(shared.START)
-    found[shared.SCALE] = scale
-    shared.add_slope(found, slope)
+def known(scale, slope=1.0):
+    found = Length(scale=scale)
+    length.add_slope(found, slope)
     return found
 
 
 @pytest.mark.parametrize("scale", [math.nan, math.inf, -math.inf])
 def test_a_scale_that_is_not_finite_is_never_set(scale):
-    found = numbers(0.5)
-    shared.set_scale(found, scale)
-    assert found[shared.SCALE] == 0.5
+    found = known(0.5)
+    length.set_scale(found, scale)
+    assert found.scale == 0.5
 
 
 def test_the_scale_has_a_floor_however_often_steps_are_shortened_or_undone():
-    found = numbers(1.0)
+    found = known(1.0)
     for _ in range(200):
-        scale = shared.shorter_scale(math.inf, 1.0, found[shared.SCALE])
-        shared.take_measurement(found, math.inf, 1.0, scale, 0.0)
-        found[shared.UNDOABLE] = 1.0
-        shared.restore(found)
-        shared.follow(found, 1.0, -1e300)
-        shared.adapt(found)
-    assert found[shared.SCALE] == shared.SHORTEST
-    assert all(map(math.isfinite, found))
+        scale = length.shorter_scale(math.inf, 1.0, found.scale)
+        length.take_measurement(found, math.inf, 1.0, scale, 0.0)
+        found.undoable = 1.0
+        length.restore(found)
+        length.follow(found, 1.0, -1e300)
+        length.adapt(found)
+    assert found.scale == length.SHORTEST
+    assert all(map(math.isfinite, astuple(found)))
 
 
 def test_at_the_floor_a_step_that_is_still_too_long_is_not_taken():
-    found = numbers(shared.SHORTEST)
-    assert not shared.take_measurement(found, math.inf, 1.0, shared.SHORTEST, 0.0)
-    assert shared.take_measurement(found, 0.0, 1.0, shared.SHORTEST, 0.0)
+    found = known(length.SHORTEST)
+    assert not length.take_measurement(found, math.inf, 1.0, length.SHORTEST, 0.0)
+    assert length.take_measurement(found, 0.0, 1.0, length.SHORTEST, 0.0)
 
 
 class Line:
-    """A loss along a step, rounded as float32 does; what `robust` asks of its losses."""
+    """A loss along a step, rounded as float32 does; what a step asks of its losses and places."""
 
     rounding = torch.finfo(torch.float32).eps
 
@@ -57,29 +61,34 @@ class Line:
         self.tried = []
         self._loss = loss
 
-    def change_after(self, scale):
+    def attempt(self, parameters, scale):
         self.tried.append(scale)
-        return float(torch.tensor(self._loss(scale))) - self.first
+
+    def again(self):
+        return float(torch.tensor(self._loss(self.tried[-1])))
+
+    def first_scale(self, slope):
+        return _Step(Direction([], [], slope), self, Collective(), self)._first_scale()
 
 
 def test_a_first_probe_too_short_to_be_seen_goes_up():
     """Slope 1e-4 on a loss of 1000: a step of 1e-3 changes nothing that float32 can tell."""
     line = Line(lambda scale: 1000 - 1e-4 * scale + 0.5e-4 * scale**2)
-    scale = robust._first_scale(1e-4, line, line.change_after)
-    assert min(line.tried) == shared.PROBE
+    scale = line.first_scale(1e-4)
+    assert min(line.tried) == length.PROBE
     assert scale >= 0.1
 
 
 def test_a_first_probe_that_is_too_long_goes_down():
     line = Line(lambda scale: 1.0 - scale + 0.5e5 * scale**2)
-    scale = robust._first_scale(1.0, line, line.change_after)
+    scale = line.first_scale(1.0)
     assert 0.5e-5 < scale < 2e-5
 
 
 def test_a_first_probe_among_infinities_goes_down():
     line = Line(lambda scale: 1.0 - scale if scale < 1e-6 else math.inf)
-    scale = robust._first_scale(1.0, line, line.change_after)
-    assert shared.SHORTEST <= scale <= 1e-6
+    scale = line.first_scale(1.0)
+    assert length.SHORTEST <= scale <= 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

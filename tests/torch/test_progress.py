@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from pesky.torch import VSGD
+from pesky.torch.outcome import GRADIENT, NOT_FINITE, REMEDIES, SCALER, patience
 from pesky.torch.progress import EARLY, FIRST, LATE, SHORT, Progress
-from pesky.torch.skipping import GRADIENT, NOT_FINITE, REMEDIES, SCALER, patience
 from tests.torch.loops import FORMS, batches, dialect_of, model, step_in_form, train, train_in_form
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pesky import collective
+from pesky import length
+from pesky.length import Length
 from pesky.torch import VSGD
 from tests.torch.test_robust import classes, mlp, robust, train, values
 
@@ -90,7 +91,7 @@ def test_at_first_every_step_is_measured():
         measured.append(optimizer.counters["sources"]["bbprop"] > before)
     after = measured[INITIAL:]
     assert all(measured[:INITIAL])
-    assert all(after[: 2 * int(collective.MEMORY)])
+    assert all(after[: 2 * int(length.MEMORY)])
     assert [place % EVERY == 0 for place in range(100, len(after))] == after[100:]
     counts = [sum(after[start : start + 20]) for start in range(0, EARLY, 20)]
     assert counts == sorted(counts, reverse=True)
@@ -153,12 +154,9 @@ def test_other_dropout_masks_are_no_reason_to_undo_a_step():
 
 
 def test_averages_look_back_as_many_steps_but_not_too_few_measurements():
-    numbers = list(collective.START)
-    assert collective.measurements(numbers, 40.0) == 40
-    numbers[collective.INTERVAL] = 4.0
-    assert collective.measurements(numbers, 40.0) == 10
-    numbers[collective.INTERVAL] = 100.0
-    assert collective.measurements(numbers, 40.0) == collective.FEWEST
+    assert length.measurements(Length(), 40.0) == 40
+    assert length.measurements(Length(interval=4.0), 40.0) == 10
+    assert length.measurements(Length(interval=100.0), 40.0) == length.FEWEST
 
 
 def test_a_measured_curvature_stands_for_the_steps_without_one():
@@ -191,10 +189,10 @@ def test_a_steep_batch_is_measured_out_of_turn():
     train(optimizer, model, classes(INITIAL + EARLY + 1))
     assert not optimizer._is_loss_due()
     (x, y), calls = next(classes(1)), []
-    numbers = list(optimizer.collective.numbers)
+    slope = optimizer.collective.slope
     optimizer.minimize(lambda: (calls.append(1), 20 * F.cross_entropy(model(x), y))[1])
     assert len(calls) > 1
-    assert optimizer.collective.numbers[collective.SLOPE] == numbers[collective.SLOPE]
+    assert optimizer.collective.slope == slope
     assert optimizer.counters["skipped"] == {}
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pesky import length
 from pesky.errors import InputError
 from pesky.torch import VSGD
 from tests.torch.curvature.models import Characters
@@ -249,12 +250,12 @@ def test_batch_norms_averages_are_of_the_visible_parameters():
     for x, y in classes(300):
         collective, first = optimizer.collective, model[0]
         name = "average" if collective.shows_average else "iterate"
-        due = collective.is_average_due and optimizer._is_loss_due()
+        due = length.is_average_due(collective) and optimizer._is_loss_due()
         place = name if due else "iterate"  # without a pass at the average, the other one must do
-        if collective.moves:
+        if collective.averaged:
             weight, bias = (optimizer.state[one][place].clone() for one in first.parameters())
         train(optimizer, model, [(x, y)])
-        if collective.moves > 1:
+        if collective.averaged > 1:
             torch.testing.assert_close(norm.running_mean, (x @ weight.T + bias).mean(0))
             compared.add((name, due))
     assert compared >= {("iterate", False), ("average", True), ("average", False)}
@@ -267,8 +268,8 @@ def test_the_visible_parameters_are_the_average_where_it_is_better():
     shown = set()
     for batch in classes(300):
         train(optimizer, model, [batch])
-        better = optimizer.collective.lead.value > 0
-        if optimizer.collective.moves:
+        better = optimizer.collective.lead > 0
+        if optimizer.collective.averaged:
             name = "average" if better else "iterate"
             assert all(torch.equal(one, optimizer.state[one][name]) for one in model.parameters())
             shown.add(name)
@@ -295,7 +296,7 @@ def test_an_exception_in_the_closure_changes_nothing():
     model = mlp()
     optimizer = robust(model)
     train(optimizer, model, classes(100))
-    before, moves = values(model), optimizer.collective.moves
+    before, moves = values(model), optimizer.collective.averaged
 
     def fail():
         raise KeyError
@@ -304,7 +305,7 @@ def test_an_exception_in_the_closure_changes_nothing():
         optimizer.minimize(fail)
     assert torch.equal(values(model), before)
     train(optimizer, model, classes(1))
-    assert optimizer.collective.moves == moves + 1
+    assert optimizer.collective.averaged == moves + 1
 
 
 def test_an_error_while_a_loss_is_given_again_leaves_the_iterate():
@@ -527,7 +528,7 @@ def test_a_scaler_changes_nothing(unscale):
             scaler.step(optimizer)
             scaler.update()
         ends.append(values(model))
-        assert optimizer.collective.moves == 70
+        assert optimizer.collective.averaged == 70
     torch.testing.assert_close(*ends, rtol=1e-6, atol=1e-8)
 
 
@@ -549,7 +550,7 @@ def test_a_step_that_the_scaler_skips_leaves_everything():
         scaler.update()
     assert torch.equal(values(model), before)
     assert optimizer.collective.scale == scale
-    assert optimizer.collective.moves == 20
+    assert optimizer.collective.averaged == 20
     assert sum(optimizer.counters["skipped"].values()) == 1
 
 
@@ -588,25 +589,25 @@ def test_sparse_rows_learn_by_the_papers_rule_beside_it():
     assert torch.equal(table.weight[6:], before[6:])
     assert not torch.equal(table.weight[:6], before[:6])
     assert "iterate" not in optimizer.state[table.weight]
-    assert optimizer.collective.moves == 390
+    assert optimizer.collective.averaged == 390
 
 
 @pytest.mark.parametrize("curvature", [True, False])
 def test_the_compiled_passes_agree_with_the_eager_ones(curvature):
-    from pesky.torch import paper
-    from pesky.torch.eager import EagerBatch
-    from pesky.torch.fused import FusedBatch
-    from pesky.torch.parts import Part
+    from pesky.torch.passes.bundle import Part
+    from pesky.torch.passes.eager import EagerBundle
+    from pesky.torch.passes.fused import FusedBundle
+    from pesky.torch.step.parts import _begin
 
     torch.manual_seed(0)
     group = {"granularity": "element", "weight_decay": 0.1, "lr": 1.0, "curvature_floor": None}
     found = []
-    for kind in (EagerBatch, FusedBatch):
+    for kind in (EagerBundle, FusedBundle):
         torch.manual_seed(0)
         parts = []
         for size in (7, 40_000, 1):
             theta = torch.randn(size)
-            state = paper.begin(theta, "element", by_rows=False)
+            state = _begin(theta, "element", by_rows=False)
             state["mean_curvature"].uniform_()
             bend = torch.rand(size) if curvature else None
             parts.append(Part(theta, torch.randn(size), bend, group, state, 0.5, 0.25, 3.0))

@@ -85,7 +85,7 @@ def test_on_the_way_down_the_scale_is_the_ratio_of_means(seed):
     for _ in range(120):
         before = optimizer.state[theta].get("iterate", theta.detach()).clone()
         optimizer.minimize(lambda: theta @ hessian @ theta / 2)
-        if optimizer.collective.moves:
+        if optimizer.collective.averaged:
             state, length = optimizer.state[theta], optimizer.collective.scale
             p = (before - state["iterate"]) / (length * optimizer.collective.caution)
             slopes.append(float(p @ hessian @ before))
@@ -119,7 +119,7 @@ def run(start, forward, form, *, factor=1.0, steps=60, **options):
 
         step_in_form(form, optimizer, loss)
     assert optimizer.counters["form"] == form
-    assert optimizer.collective.moves > 40
+    assert optimizer.collective.averaged > 40
     return [one.detach() for one in theta]
 
 

@@ -14,17 +14,18 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from pesky import collective as shared
-from pesky import rule
-from pesky.torch import robust
-from pesky.torch.collective import Collective
+from pesky import length, rule
+from pesky.direction import rate_along
 from pesky.torch.curvature import walk
 from pesky.torch.curvature.node import Node
-from pesky.torch.direction import Direction
-from pesky.torch.eager import ELEMENT_AVERAGES, sample_of
-from pesky.torch.parts import Batch, Part
-from pesky.torch.places import Places
-from pesky.torch.skipping import NOT_FINITE, Outcome
+from pesky.torch.loss.again import Losses
+from pesky.torch.outcome import NOT_FINITE, Outcome
+from pesky.torch.passes.bundle import Bundle, Part
+from pesky.torch.passes.eager import ELEMENT_AVERAGES, sample_of
+from pesky.torch.step import measuring
+from pesky.torch.step.collective import Collective
+from pesky.torch.step.direction import Direction
+from pesky.torch.step.places import Places
 
 __all__ = ["ABLATION_TASKS", "PARTS", "LeftOut", "without"]
 
@@ -56,15 +57,14 @@ def _same_caution(caution: float, score: float, window: float) -> float:
     return caution
 
 
-def _show_iterate(collective: Collective) -> bool:
-    collective.numbers[shared.SHOWS_AVERAGE] = 0.0
-    return False
+def _show_iterate(collective: Collective) -> None:
+    collective.shows_average = 0.0
 
 
-def _no_trouble(losses: robust.Losses, collective: Collective, places: Places) -> Outcome:
+def _no_trouble(losses: Losses, collective: Collective, places: Places) -> Outcome:
     if not isfinite(losses.first):
         return Outcome(skipped=NOT_FINITE, undo=True)
-    shared.add_loss(collective.numbers, losses.first)
+    length.add_loss(collective, losses.first)
     return Outcome()
 
 
@@ -77,15 +77,15 @@ def _never(node: Node) -> bool:
 
 
 def _near_scale(near: float, best: float, far: float) -> float:
-    return max(shared.SHORTEST, near)
+    return max(length.SHORTEST, near)
 
 
 def _believing(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
-    return rule.learning_rate(rule.noise_ratio(g * g, v), h)  # type: ignore[no-any-return]
+    return rate_along(g, v, h, None)  # type: ignore[no-any-return]
 
 
 def _flat(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
-    return rule.learning_rate(rule.noise_ratio(g * g, v), mean)  # type: ignore[no-any-return]
+    return rate_along(g, v, mean, None)  # type: ignore[no-any-return]
 
 
 def _noiseless(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
@@ -93,12 +93,12 @@ def _noiseless(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
 
 
 def _direction_by(
-    rates: Rates, batches: Sequence[Batch], buffer_of: Callable[[Part], Tensor]
+    rates: Rates, bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor]
 ) -> Direction:
     """Do as `direction_of`, with other rates; every entry has its own."""
     parts, values, slopes = [], [], []
-    for batch in batches:
-        for part, total in zip(batch.parts, batch.learn(), strict=True):
+    for bundle in bundles:
+        for part, total in zip(bundle.parts, bundle.learn(), strict=True):
             g, v, h, _ = (part.state[name] for name in ELEMENT_AVERAGES)
             gradient, _ = sample_of(part, part.theta)
             parts.append(part)
@@ -109,11 +109,11 @@ def _direction_by(
 
 
 def _with_rates(rates: Rates) -> Callable[[], AbstractContextManager[object]]:
-    return partial(patch.object, robust, "direction_of", partial(_direction_by, rates))
+    return partial(patch.object, measuring, "direction_of", partial(_direction_by, rates))
 
 
 PARTS = {
-    "caution": LeftOut("caution stays 1", partial(patch.object, rule, "next_caution", _same_caution)),
+    "caution": LeftOut("caution stays 1", partial(patch.object, length, "next_caution", _same_caution)),
     "average": LeftOut(
         "the iterate is always visible",
         partial(patch.object, Collective, "choose_visible", _show_iterate),
@@ -126,21 +126,21 @@ PARTS = {
     ),
     "noise-ratio": LeftOut("gradients count as if without noise, g^2/v = 1", _with_rates(_noiseless)),
     "long-memory": LeftOut(
-        "expectations look back 20 steps", partial(patch.object, shared, "MEMORY_SHARE", 0.0)
+        "expectations look back 20 steps", partial(patch.object, length, "MEMORY_SHARE", 0.0)
     ),
     "growth-limit": LeftOut(
-        "the scale grows at once", partial(patch.object, shared, "GROWTH", _ANY_GROWTH)
+        "the scale grows at once", partial(patch.object, length, "GROWTH", _ANY_GROWTH)
     ),
     "undo": LeftOut(
         "no step is undone while losses are finite",
-        partial(patch.object, robust, "trouble", _no_trouble),
+        partial(patch.object, measuring, "trouble", _no_trouble),
     ),
     "shortening": LeftOut(
         "no step is shortened while losses are finite",
-        partial(patch.object, shared, "is_gross", _is_not_finite),
+        partial(patch.object, length, "is_gross", _is_not_finite),
     ),
     "far-probe": LeftOut(
         "the first scale is that of the first probe which lowers the loss",
-        partial(patch.object, shared, "first_scale", _near_scale),
+        partial(patch.object, length, "first_scale", _near_scale),
     ),
 }

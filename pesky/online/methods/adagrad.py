@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pesky import rule
+from pesky.compiling.compiled import compiled
 from pesky.errors import check_number
-from pesky.online.blocks import collect, implements
-from pesky.online.compiled import compiled
+from pesky.online.blocks import gather, implements
 from pesky.online.methods.base import Beginning, Method
 from pesky.online.passes import LARGEST, Floats
 
@@ -30,7 +30,7 @@ def _row(theta: Any, total: Any, column: Any, pull: Any, l2: Any, eta0: Any) -> 
         theta[i] -= rule.learning_rate(eta0, np.sqrt(total[i])) * gradient
 
 
-@implements(collect, AdaGradState)
+@implements(gather, AdaGradState)
 def _collect(state: Any, block: Any) -> None:
     columns = block.column.size
     for j in range(block.row.size):

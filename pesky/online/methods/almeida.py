@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pesky import rule
+from pesky.compiling.compiled import compiled
 from pesky.errors import InputError, check_number
-from pesky.online.blocks import collect, implements, observe
-from pesky.online.compiled import compiled
+from pesky.online.blocks import gather, implements, observe
 from pesky.online.methods.amari import VStart, check_start, observe_square
 from pesky.online.methods.base import Beginning, Method
 from pesky.online.passes import LARGEST, Floats
@@ -62,7 +62,7 @@ def _row(
         theta[i] -= rate[i] * gradient
 
 
-@implements(collect, AlmeidaState)
+@implements(gather, AlmeidaState)
 def _collect(state: Any, block: Any) -> None:
     columns = block.column.size
     eta0, memory, reading = state.settings[0], state.settings[1], int(state.settings[2])

@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from pesky import rule
+from pesky.compiling.compiled import compiled
 from pesky.errors import InputError, check_number
-from pesky.online.blocks import collect, implements, observe
-from pesky.online.compiled import compiled
+from pesky.online.blocks import gather, implements, observe
 from pesky.online.methods.base import Beginning, Method
 from pesky.online.passes import LARGEST, Floats
 
@@ -57,7 +57,7 @@ def _row(theta: Any, mean: Any, column: Any, pull: Any, l2: Any, eta0: Any, memo
         theta[i] -= rule.learning_rate(eta0, mean[i]) * gradient
 
 
-@implements(collect, AmariState)
+@implements(gather, AmariState)
 def _collect(state: Any, block: Any) -> None:
     columns = block.column.size
     eta0, memory = state.settings[0], state.settings[1]

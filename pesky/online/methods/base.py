@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
-from pesky.online.compiled import compiled
+from pesky.compiling.compiled import compiled
 from pesky.online.passes import Floats
 
 __all__ = ["Beginning", "Method", "State", "descend"]

@@ -1,16 +1,17 @@
 """The robust form of vSGD, for a stream: one direction, as long as the sample's loss along it allows.
 
-See docs/theory.md. The shared arithmetic is `pesky.collective`; here are the passes over the
-parameters, and the same searches along the direction as in `pesky.torch.robust`.
+See docs/theory.md. The shared arithmetic is in `pesky.direction` and `pesky.length`; here are the passes
+over the parameters, and the same searches along the direction as in `pesky.torch.step.measuring`.
 """
 
 from typing import Any
 
 import numpy as np
 
-from pesky import collective, rule
+from pesky import length
+from pesky.compiling.compiled import compiled, compiled_apart
+from pesky.direction import rate_along
 from pesky.online.blocks import accept, implements, settle
-from pesky.online.compiled import compiled, compiled_apart
 from pesky.online.methods.base import Beginning
 from pesky.online.methods.robust_direction import PULL, SLOPE, STIFFNESS, RobustState
 from pesky.online.passes import Floats, forward, forward_along, precise_loss
@@ -49,17 +50,17 @@ def _first_scale(state: Any, shape: Any, theta: Any, samples: Any, index: int) -
     output[: shape.sizes[0]] = samples.inputs[index]
     first = _loss_along(state, shape, theta, output, samples, index, 0.0)
     slope = state.sums[SLOPE]
-    scale, change = collective.PROBE * collective.PROBE_FACTOR, 0.0
-    while not change < 0 and scale > collective.SHORTEST:
-        scale /= collective.PROBE_FACTOR
+    scale, change = length.PROBE * length.PROBE_FACTOR, 0.0
+    while not change < 0 and scale > length.SHORTEST:
+        scale /= length.PROBE_FACTOR
         change = _loss_along(state, shape, theta, output, samples, index, scale) - first
-    near = collective.probed_scale(change, slope, scale)
+    near = length.probed_scale(change, slope, scale)
     best, lowest = scale, change
     while change <= lowest and scale < 1:
         best, lowest = scale, change
-        scale *= collective.PROBE_FACTOR
+        scale *= length.PROBE_FACTOR
         change = _loss_along(state, shape, theta, output, samples, index, scale) - first
-    return collective.first_scale(near, best, collective.probed_scale(change, slope, scale))
+    return length.first_scale(near, best, length.probed_scale(change, slope, scale))
 
 
 @compiled
@@ -67,15 +68,16 @@ def _is_measured(
     state: Any, shape: Any, theta: Any, output: Any, samples: Any, index: int, first: float
 ) -> bool:
     """Measure the curvature along the step, and shorten it if need be; False: nothing helps."""
-    slope, scale = state.sums[SLOPE], state.numbers[collective.SCALE]
+    known = length.record_of(state.numbers)
+    slope, scale = state.sums[SLOPE], known.scale
     change = _loss_along(state, shape, theta, output, samples, index, scale) - first
     attempts = 0
-    while collective.is_gross(change, slope, scale) and attempts < collective.ATTEMPTS:
+    while length.is_gross(change, slope, scale) and attempts < length.ATTEMPTS:
         attempts += 1
-        scale = collective.shorter_scale(change, slope, scale)
+        scale = length.shorter_scale(change, slope, scale)
         change = _loss_along(state, shape, theta, output, samples, index, scale) - first
     error = 4 * ROUNDING * (abs(first + change) + abs(first))
-    return collective.take_measurement(state.numbers, change, slope, scale, error)
+    return length.take_measurement(known, change, slope, scale, error)
 
 
 @compiled
@@ -95,34 +97,34 @@ def _penalty_above(shape: Any, theta: Any, average: Any) -> Any:
 
 
 @compiled
-def _move(theta: Any, direction: Any, previous: Any, average: Any, length: Any, weight: Any) -> None:
+def _move(theta: Any, direction: Any, previous: Any, average: Any, distance: Any, weight: Any) -> None:
     for i in range(theta.size):
         previous[i] = theta[i]
-        moved = theta[i] - length * direction[i]
+        moved = theta[i] - distance * direction[i]
         theta[i] = moved
         average[i] += weight * (moved - average[i])
 
 
 @implements(settle, RobustState)
 def _settle(state: Any, shape: Any, theta: Any, work: Any, samples: Any, index: int) -> None:
-    numbers = state.numbers
+    known = length.record_of(state.numbers)
     if not 0.0 < state.sums[SLOPE] < np.inf:
         return
     first = _sample_loss(shape, work.output, samples, index)
-    collective.add_slope(numbers, state.sums[SLOPE])
-    if numbers[collective.SCALE] == 0:
-        collective.begin(numbers, _first_scale(state, shape, theta, samples, index))
-    collective.adapt(numbers)
-    if collective.is_average_due(numbers):
+    length.add_slope(known, state.sums[SLOPE])
+    if known.scale == 0:
+        length.begin(known, _first_scale(state, shape, theta, samples, index))
+    length.adapt(known)
+    if length.is_average_due(known):
         forward(shape, state.average, work)
         lead = first - _sample_loss(shape, work.output, samples, index)
         if shape.l2 > 0:
             lead += _penalty_above(shape, theta, state.average)
-        collective.compare(numbers, lead)
+        length.compare(known, lead)
     if _is_measured(state, shape, theta, work.output, samples, index, first):
-        length = np.float32(collective.length(numbers))
-        weight = np.float32(collective.count_move(numbers))
-        _move(theta, state.direction, state.previous, state.average, length, weight)
+        distance = np.float32(length.length_of(known))
+        weight = np.float32(length.count_move(known))
+        _move(theta, state.direction, state.previous, state.average, distance, weight)
 
 
 @compiled_apart
@@ -132,19 +134,19 @@ def _is_accident(state: Any, shape: Any, samples: Any, index: int, loss: float) 
     output[: shape.sizes[0]] = samples.inputs[index]
     forward_along(shape, state.previous, state.direction, 0.0, output)
     before = _sample_loss(shape, output, samples, index)
-    return loss - before > collective.gross_rise(state.numbers)
+    return loss - before > length.gross_rise(length.record_of(state.numbers))
 
 
 @implements(accept, RobustState)
 def _accept(state: Any, shape: Any, theta: Any, samples: Any, index: int, loss: float) -> bool:
-    numbers = state.numbers
+    known = length.record_of(state.numbers)
     is_finite = np.isfinite(loss)
     if is_finite and not (
-        collective.is_suspicious(numbers, loss) and _is_accident(state, shape, samples, index, loss)
+        length.is_suspicious(known, loss) and _is_accident(state, shape, samples, index, loss)
     ):
-        collective.add_loss(numbers, loss)
+        length.add_loss(known, loss)
         return True
-    if collective.restore(numbers):
+    if length.restore(known):
         theta[:] = state.previous
     return False
 
@@ -160,33 +162,34 @@ def begin(beginning: Beginning, floor: np.float32 | None, every: int) -> RobustS
     sizes = np.array(beginning.block_sizes, np.int64)
     trusted, sums = np.zeros(sizes.size, np.float32), np.zeros(3)
     places = (iterate, previous, average)
-    numbers = np.array(collective.START)
+    numbers = length.start_array()
     weight = None if every == 1 else np.float32(every)
     return RobustState(g, v, h, tau, direction, *places, trusted, sizes, sums, numbers, floor, weight)
 
 
 def enter(state: RobustState, theta: Floats) -> None:
     """Make the parameters the iterate, unless they were changed from outside: then they are it."""
-    shown = state.average if state.numbers[collective.SHOWS_AVERAGE] else state.iterate
+    known = length.record_of(state.numbers)
+    shown = state.average if known.shows_average else state.iterate
     if np.array_equal(theta, shown):
         theta[:] = state.iterate
     else:
-        collective.start_over(state.numbers)
+        length.start_over(known)
         state.average[:] = theta
 
 
 def leave(state: RobustState, theta: Floats) -> None:
     """Make the better place visible: the average, if it was the better one lately."""
+    known = length.record_of(state.numbers)
     state.iterate[:] = theta
-    is_better = state.numbers[collective.LEAD] > 0
-    state.numbers[collective.SHOWS_AVERAGE] = is_better
-    if is_better:
+    known.shows_average = known.lead > 0
+    if known.shows_average:
         theta[:] = state.average
 
 
 def rates(state: RobustState) -> Floats:
     """Return what the gradient was multiplied with in the last step."""
-    ratio = rule.noise_ratio(state.mean_gradient * state.mean_gradient, state.mean_square)
-    curvature = rule.at_least(state.mean_curvature, np.repeat(state.trusted, state.sizes))
-    length = np.float32(collective.length(state.numbers))
-    return np.asarray(length * rule.learning_rate(ratio, curvature))
+    trusted = np.repeat(state.trusted, state.sizes)
+    distance = np.float32(length.length_of(length.record_of(state.numbers)))
+    along = rate_along(state.mean_gradient, state.mean_square, state.mean_curvature, trusted)
+    return np.asarray(distance * along)

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesky import rule
-from pesky.online.blocks import collect, counts_saturation, implements, prepare
-from pesky.online.compiled import compiled
+from pesky.compiling.compiled import compiled
+from pesky.direction import learn, rate_along
+from pesky.online.blocks import counts_saturation, gather, implements, prepare
 from pesky.online.passes import Floats, Integers
 
 __all__ = ["PULL", "SLOPE", "STIFFNESS", "RobustState"]
@@ -29,7 +30,7 @@ class RobustState(NamedTuple):
     trusted: Floats  # the curvature that entries of a block have at least, one a block
     sizes: Integers  # of the blocks
     sums: NDArray[np.float64]  # of this step, over all blocks
-    numbers: NDArray[np.float64]  # see `pesky.collective`
+    numbers: NDArray[np.float64]  # fields of `pesky.length.Length`
     floor: np.float32 | None
     curvature_weight: np.float32 | None  # how many samples one with curvature stands for; None: itself
 
@@ -53,7 +54,7 @@ def _learn_row(
     total = np.float32(0)
     if fresh:
         for i in range(theta.size):
-            _, g[i], v[i], h[i], tau[i] = rule.element_update(
+            _, g[i], v[i], h[i], tau[i] = learn(
                 pull * column[i] + l2 * theta[i],
                 bend * column_square[i] + l2,
                 g[i],
@@ -89,8 +90,7 @@ def _direct_row(
     slope, lean, square = np.float32(0), np.float32(0), np.float32(0)
     for i in range(theta.size):
         gradient = pull * column[i] + l2 * theta[i]
-        ratio = rule.noise_ratio(g[i] * g[i], v[i])
-        step = rule.learning_rate(ratio, rule.at_least(h[i], trusted)) * gradient
+        step = rate_along(g[i], v[i], h[i], trusted) * gradient
         direction[i] = step
         slope += gradient * step
         lean += theta[i] * step
@@ -108,7 +108,7 @@ def _prepare(state: Any, shape: Any, theta: Any, work: Any) -> None:
     state.sums[:] = 0.0
 
 
-@implements(collect, RobustState)
+@implements(gather, RobustState)
 def _collect(state: Any, block: Any) -> None:
     columns = block.column.size
     total = 0.0

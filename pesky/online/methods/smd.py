@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pesky.compiling.compiled import compiled
 from pesky.errors import check_number
-from pesky.online.blocks import collect, conclude, implements, prepare
-from pesky.online.compiled import compiled
+from pesky.online.blocks import conclude, gather, implements, prepare
 from pesky.online.methods.base import Beginning, Method
 from pesky.online.passes import CROSS_ENTROPY, LARGEST, TANH, Floats, slope
 
@@ -103,7 +103,7 @@ def _prepare(state: Any, shape: Any, theta: Any, work: Any) -> None:
         state.used_rate[0] = state.rate[0]
 
 
-@implements(collect, SMDState)
+@implements(gather, SMDState)
 def _collect(state: Any, block: Any) -> None:
     keep, rate, l2 = state.settings[1], state.rate[0], block.l2
     columns = block.column.size

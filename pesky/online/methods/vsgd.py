@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pesky import rule
+from pesky.compiling.compiled import compiled, largest_of
 from pesky.errors import InputError, check_count, check_number
-from pesky.online.blocks import apply, collect, conclude, implements, observe
-from pesky.online.compiled import compiled, largest_of
+from pesky.online.blocks import apply, conclude, gather, implements, observe
 from pesky.online.methods import robust
 from pesky.online.methods.base import Beginning, Method, State, descend
 from pesky.online.methods.robust import RobustState
@@ -74,7 +74,7 @@ def _element_row(
             theta[i] -= rate * gradient
 
 
-@implements(collect, ElementState)
+@implements(gather, ElementState)
 def _collect_elements(state: Any, block: Any) -> None:
     columns = block.column.size
     for j in range(block.row.size):
@@ -144,7 +144,7 @@ def _average_block(state: Any, block: Any, memory: Any) -> tuple[Any, Any, Any]:
     return signal, square, largest
 
 
-@implements(collect, GroupState)
+@implements(gather, GroupState)
 def _collect_groups(state: Any, block: Any) -> None:
     group = state.group[block.number]
     signal, square, largest = _average_block(state, block, state.memory[group])

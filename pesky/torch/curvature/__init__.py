@@ -50,6 +50,7 @@ def bbprop(
     >>> bbprop(loss, [layer.weight])
     (tensor([[ 2., 18.]]),)
     """
+    check_choice("mode", mode, get_args(Mode))
     params = list(params)
     found = curvature_of(loss, params, mode=mode, strict=strict).values
     return tuple(
@@ -75,7 +76,6 @@ def curvature_of(
         raise InputError("loss does not depend on any parameter; compute it with gradients enabled")
     if loss.is_complex():
         raise InputError(f"loss must be real, not {loss.dtype}")
-    check_choice("mode", mode, get_args(Mode))
     params = list(params)
     slope = torch.ones_like(loss) if upstream is None else upstream.detach()
 

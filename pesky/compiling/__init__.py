@@ -1,0 +1,1 @@
+"""What both engines compile with: decorators, a cache that notices edits, and subnormal numbers."""

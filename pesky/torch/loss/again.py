@@ -1,0 +1,312 @@
+"""A loss that is evaluated again: at other parameters, with the same randomness, leaving no trace."""
+
+import reprlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
+
+from pesky.errors import InputError
+from pesky.torch.loss.processes import mean_of
+
+__all__ = [
+    "Evaluation",
+    "Losses",
+    "Manner",
+    "RandomState",
+    "check_closure",
+    "first_pass",
+    "given_again",
+    "gradients_after",
+    "put_back",
+]
+
+RandomState = tuple[Tensor, list[Tensor]]
+
+
+def random_state() -> RandomState:
+    """Return the state of torch's generators, of the CPU and of all GPUs in use."""
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if on_gpu else []
+
+
+def _set_random_state(state: RandomState) -> None:
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])
+
+
+@contextmanager
+def same_randomness(state: RandomState | None) -> Iterator[None]:
+    """Draw the same numbers as after `state` was taken (dropout masks); put back the present state."""
+    present = random_state()
+    if state is not None:
+        _set_random_state(state)
+    try:
+        yield
+    finally:
+        _set_random_state(present)
+
+
+_noted: list[dict[Tensor, Tensor]] = []
+
+
+def _note(module: torch.nn.Module, inputs: Any) -> None:
+    if torch.compiler.is_compiling():  # what is inside a compiled model is noted when that is called
+        return
+    for buffer in module.buffers(recurse=hasattr(module, "_orig_mod")):
+        for before in _noted:
+            if buffer not in before:
+                before[buffer] = buffer.detach().clone()
+
+
+# torch.compile checks the keys of hooks: under another one each time, it would compile each time.
+_handle = register_module_forward_pre_hook(_note)
+_handle.remove()
+
+
+@contextmanager
+def noted_buffers() -> Iterator[dict[Tensor, Tensor]]:
+    """Note the buffers (batch norm's averages) of every module called meanwhile, as they were."""
+    before: dict[Tensor, Tensor] = {}
+    try:  # from here on: Ctrl-C may come between any two lines
+        _noted.append(before)
+        _global_forward_pre_hooks[_handle.id] = _note
+        yield before
+    finally:
+        _noted[:] = [one for one in _noted if one is not before]
+        if not _noted:
+            _global_forward_pre_hooks.pop(_handle.id, None)
+
+
+@torch.no_grad()
+def put_back(buffers: dict[Tensor, Tensor]) -> None:
+    """Give buffers the values that were noted."""
+    for buffer, value in buffers.items():
+        buffer.copy_(value)
+
+
+@contextmanager
+def untouched_buffers() -> Iterator[None]:
+    """Put back the buffers of every module that is called meanwhile."""
+    with noted_buffers() as before:
+        try:
+            yield
+        finally:
+            put_back(before)
+
+
+Closure = Callable[[], Tensor]
+
+_SAME = 0.01  # of the spread of losses: what differs by less is the same loss, computed in another way
+_NEEDS_GRAPH = "does not require grad"  # in torch's words where a closure differentiates without a graph
+
+
+def check_closure(closure: object, name: str = "closure") -> None:
+    """Refuse what cannot be called, such as the loss itself."""
+    if isinstance(closure, Tensor):
+        raise InputError(
+            f"{name} must be a function that computes the loss; got a tensor: "
+            "optimizer.minimize(lambda: loss_fn(model(x), y)), or optimizer.backward(loss) and "
+            "optimizer.step()"
+        )
+    if not callable(closure):
+        raise InputError(
+            f"{name} must be a function that computes the loss; got {reprlib.repr(closure)}"
+        )
+
+
+@dataclass
+class Manner:
+    """How an optimizer's losses are evaluated again: with a graph if closures differentiate."""
+
+    with_graph: bool = False
+
+
+class Evaluation:
+    """The loss of one batch; `buffers`, as they were before its first pass, are None if not known."""
+
+    def __init__(
+        self,
+        closure: Closure,
+        loss: Tensor,
+        state: RandomState,
+        buffers: dict[Tensor, Tensor] | None,
+        manner: Manner,
+    ) -> None:
+        """Note what a first pass found."""
+        self.is_repeatable = buffers is not None  # whether `again` has the randomness of the first pass
+        self._closure = closure
+        self._state = state
+        self._buffers = buffers
+        self._manner = manner
+        self.loss = float(loss.detach())
+        self.rounding = torch.finfo(loss.dtype).eps
+
+    def again(self, keep_buffers: bool = False) -> float:
+        """Return the loss at the present parameters.
+
+        With `keep_buffers` the buffers are afterwards as if this had been the only pass.
+        """
+        if self._buffers is None:
+            with untouched_buffers():
+                return self._loss()
+        after = {buffer: buffer.clone() for buffer in self._buffers}
+        put_back(self._buffers)
+        is_done = False
+        try:
+            loss = self._loss()
+            is_done = True
+            return loss
+        finally:
+            if not (keep_buffers and is_done):
+                put_back(after)
+
+    def record_graph(self) -> bool:
+        """Let this and later evaluations have a graph; return whether they had none."""
+        had, self._manner.with_graph = self._manner.with_graph, True
+        return not had
+
+    def repeat(self) -> None:
+        """Make sure that the loss has the randomness of later ones, such as dropout masks."""
+        if not self.is_repeatable:
+            self.loss, self.is_repeatable = self.again(), True
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the first pass changed buffers."""
+        return any(not torch.equal(*pair) for pair in (self._buffers or {}).items())
+
+    def forget_buffers(self) -> None:
+        """Undo what the first pass did to buffers."""
+        put_back(self._buffers or {})
+
+    def _loss(self) -> float:
+        if not self._manner.with_graph:
+            try:
+                with torch.no_grad():
+                    return self._value()
+            except RuntimeError as error:
+                if _NEEDS_GRAPH not in str(error):
+                    raise
+            self._manner.with_graph = True
+            put_back(self._buffers or {})
+        with torch.enable_grad():
+            return self._value()
+
+    def _value(self) -> float:
+        with same_randomness(self._state):
+            found: Any = self._closure()
+        return float(found.detach() if isinstance(found, Tensor) else found)
+
+
+class Losses:
+    """The losses of this step's batches, in sum and with the L2 penalty, at any parameters."""
+
+    def __init__(
+        self, evaluations: Sequence[Evaluation], groups: Sequence[dict[str, Any]], among: Any
+    ) -> None:
+        """Compute the one at the present parameters; `among`: processes that have batches, or None."""
+        self._evaluations = evaluations
+        self._among = among
+        self._decayed = [(group["weight_decay"], group["params"]) for group in groups]
+        self.rounding = max(one.rounding for one in evaluations)
+        self.first = self._first()
+
+    def repeat_first(self) -> None:
+        """Make sure that the loss at the present parameters has the randomness of later ones."""
+        for one in self._evaluations:
+            one.repeat()
+        self.first = self._first()
+
+    def repeats(self, spread: float) -> bool:
+        """Whether the loss at the present parameters, where the first one was, is the same again.
+
+        A loss that is not, such as one of a batch that the closure draws itself, cannot be compared with
+        itself elsewhere. Rounding may differ, as other kernels run where no graph is recorded, and a
+        closure may do other things then: if need be, it is given one.
+        """
+        if self._is_first(self.again(), spread):
+            return True
+        return self._record_graphs() and self._is_first(self.again(), spread)
+
+    def _is_first(self, loss: float, spread: float) -> bool:
+        rounding = sqrt(self.rounding) * max(abs(loss), abs(self.first))
+        return abs(loss - self.first) <= max(rounding, _SAME * spread)
+
+    def _record_graphs(self) -> bool:
+        """Let all evaluations have graphs from now on; False if they had."""
+        changed = [one.record_graph() for one in self._evaluations]
+        return True in changed
+
+    def again(self, keep_buffers: bool = False) -> float:
+        """Evaluate at the present parameters."""
+        return self._total([one.again(keep_buffers) for one in self._evaluations])
+
+    def _first(self) -> float:
+        return self._total([one.loss for one in self._evaluations])
+
+    def _total(self, losses: Sequence[float]) -> float:
+        total = sum(losses)
+        if self._among is not None:
+            total = mean_of(total, self._among)
+        return total + self._penalty()
+
+    def _penalty(self) -> float:
+        return sum(
+            float(decay) / 2 * float(one.detach().double().square().sum())
+            for decay, parameters in self._decayed
+            if decay
+            for one in parameters
+        )
+
+
+def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
+    """Compute a loss with its graph; return it with random state and buffers as they were before."""
+    state = random_state()
+    with torch.enable_grad(), noted_buffers() as buffers:
+        try:
+            return closure(), state, buffers
+        except BaseException:
+            put_back(buffers)
+            raise
+
+
+def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manner) -> Evaluation:
+    """Return the evaluation of a loss whose first pass was not ours: the closure sets the randomness."""
+    found = Evaluation(closure, loss, random_state(), None, manner)
+    if will_repeat:
+        found.repeat()
+    return found
+
+
+@torch.no_grad()
+def gradients_after(
+    again: Closure, state: RandomState | None, parameters: Sequence[Tensor], steps: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the steps as they were taken, for adding rounds, and the gradients at their ends.
+
+    The parameters have the same bits as before afterwards, and `.grad` is not touched.
+    """
+    before = [parameter.clone() for parameter in parameters]
+    with same_randomness(state), untouched_buffers():
+        try:
+            for parameter, step in zip(parameters, steps, strict=True):
+                parameter.add_(step)
+            taken = [one - start for one, start in zip(parameters, before, strict=True)]
+            with torch.enable_grad():
+                loss = again()
+            found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        finally:
+            for parameter, value in zip(parameters, before, strict=True):
+                parameter.copy_(value)
+    gradients = [
+        torch.zeros_like(parameter) if gradient is None else gradient
+        for parameter, gradient in zip(parameters, found, strict=True)
+    ]
+    return taken, gradients

@@ -1,0 +1,192 @@
+"""Backward passes that measure curvature on their way: ours, and those of somebody else's loop."""
+
+import reprlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pesky.errors import InputError
+from pesky.torch.curvature import Mode
+from pesky.torch.curvature.choice import CurvatureSource
+from pesky.torch.curvature.sources import Values, finite_difference
+from pesky.torch.loss.again import RandomState, gradients_after
+from pesky.torch.loss.pending import Pending, loss_scale_of
+
+__all__ = ["Backward", "Tap", "Wanted", "check_loss", "scale_of"]
+
+_FREED = "backward through the graph a second time"  # in torch's words
+
+
+def check_loss(loss: object) -> None:
+    """Refuse what has no gradient."""
+    if isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad and not loss.is_complex():
+        return
+    if not isinstance(loss, Tensor):
+        shown = f"{reprlib.repr(loss)}: give the tensor itself, not its .item() or a list"
+    elif loss.is_complex():
+        shown = f"a complex tensor: take its real part or its absolute value ({loss.dtype})"
+    elif loss.numel() != 1:
+        shown = f"a tensor of shape {tuple(loss.shape)}: take its mean"
+    else:
+        shown = "a tensor without grad: it is detached or constant, or all its parameters are frozen"
+    raise InputError(f"loss must be a tensor of one number that depends on parameters; got {shown}")
+
+
+class Wanted(NamedTuple):
+    """What a step wants of a backward pass."""
+
+    is_due: bool  # whether it needs curvature
+    parameters: list[Tensor]
+    mode: Mode  # bbprop's
+    seed: int  # of sources that draw random numbers
+    known_curved: bool  # whether bbprop has found curvature in earlier losses
+
+
+class Backward:
+    """Measures curvature around backward passes, and leaves it in `pending`."""
+
+    def __init__(self, source: CurvatureSource, pending: Pending) -> None:
+        """Begin without any pass."""
+        self._source = source
+        self._pending = pending
+        self.is_running = False  # so that a loss which is watched, too, is not measured twice
+
+    def run(
+        self,
+        loss: Tensor,
+        wanted: Wanted,
+        again: Callable[[], Tensor] | None,
+        state: RandomState | None = None,
+        scale: float | None = None,
+    ) -> str | None:
+        """Do `(scale loss).backward()`; return the source of its curvature, None if none was wanted.
+
+        `again` computes the loss once more, after the random state `state`.
+        """
+        try:
+            return self._run(loss, wanted, again, state, scale)
+        except RuntimeError as error:
+            if _FREED not in str(error):
+                raise
+            raise InputError(
+                "loss must not have been through backward() before; got one whose graph is freed: call "
+                "optimizer.backward(loss) in place of loss.backward()"
+            ) from error
+
+    def _run(
+        self,
+        loss: Tensor,
+        wanted: Wanted,
+        again: Callable[[], Tensor] | None,
+        state: RandomState | None,
+        scale: float | None,
+    ) -> str | None:
+        found_scale = loss_scale_of(loss) if scale is None else scale
+        self._pending.note_loss(loss, found_scale if scale is None else None)
+        differentiate = partial(self._differentiate, loss if scale is None else loss * scale)
+        if not wanted.is_due or not self._pending.is_finite:
+            self._pending.spared = True
+            differentiate()
+            return None
+        self._pending.loss_scale = found_scale
+        source, values = self._source.before_backward(
+            _untapped(loss),
+            wanted.parameters,
+            can_repeat=again is not None,
+            seed=wanted.seed,
+            known_curved=wanted.known_curved,
+            mode=wanted.mode,
+        )
+        factor = 1.0 if scale is None else scale
+        if source == "finite-difference":
+            assert again is not None
+            gradients = _gradients_of(differentiate, wanted.parameters)
+            here = {one: gradient / factor for one, gradient in gradients.items()}
+            values = finite_difference(partial(gradients_after, again, state), here, wanted.seed)
+        else:
+            differentiate()
+        self._leave(values, loss, factor)
+        return source
+
+    def run_inside(self, loss: Tensor, wanted: Wanted, upstream: Tensor, scaler: Any) -> str | None:
+        """Measure inside a running backward pass, which has just come to the loss."""
+        self._pending.note_loss(loss, None)
+        if not wanted.is_due or not self._pending.is_finite:
+            self._pending.spared = True
+            return None
+        source, values = self._source.before_backward(
+            loss,
+            wanted.parameters,
+            can_repeat=False,
+            seed=wanted.seed,
+            known_curved=wanted.known_curved,
+            mode=wanted.mode,
+            upstream=upstream,
+        )
+        if scaler is not None and scaler.is_enabled():
+            self._pending.loss_scale = scaler.get_scale()
+        self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
+        return source
+
+    def _differentiate(self, loss: Tensor) -> None:
+        self.is_running = True
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self.is_running = False
+
+    def _leave(self, values: Values | None, loss: Tensor, factor: float) -> None:
+        if values is None:
+            self._pending.add_loss(loss, factor)
+        else:
+            self._pending.add(values, factor)
+
+
+class Tap(torch.autograd.Function):
+    """Pass a loss through, and report when the backward pass arrives at it.
+
+    A hook on the loss would have to hold the loss, which holds the hook: the graph would never be
+    freed. A node that saves its input is no such circle.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, report: Callable[[Tensor, Tensor], None]) -> Tensor:
+        """Save the loss, which `report` gets with the gradient that arrives at it."""
+        ctx.save_for_backward(loss)
+        ctx.report = report
+        return loss.clone()  # some loops change it in place
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        """Report, and pass the gradient on."""
+        ctx.report(ctx.saved_tensors[0], upstream)
+        return upstream, None
+
+
+def _untapped(loss: Tensor) -> Tensor:
+    """Return the loss as it was before it was tapped."""
+    while loss.grad_fn is not None and loss.grad_fn.name() == "TapBackward":
+        (loss,) = loss.grad_fn.saved_tensors  # type: ignore[attr-defined]
+    return loss
+
+
+def scale_of(scaler: Any) -> float | None:
+    """Return what a GradScaler multiplies losses with, if there is one and it does."""
+    if scaler is None or not scaler.is_enabled():
+        return None
+    return float(scaler.scale(torch.ones(())))
+
+
+def _gradients_of(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
+    """Run a backward pass; return what it added to each parameter's `.grad`."""
+    before = {one: one.grad.clone() for one in parameters if one.grad is not None}
+    differentiate()
+    added = {}
+    for one in parameters:
+        if one.grad is not None:
+            gradient = one.grad.detach().clone()
+            added[one] = gradient - before[one] if one in before else gradient
+    return added

@@ -1,0 +1,117 @@
+"""What one parameter brings to a step, and what can be done with many of them at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "OVERESTIMATED",
+    "Bundle",
+    "Part",
+    "Start",
+    "Sums",
+    "overestimate",
+    "set_finite",
+    "statistics_type",
+]
+
+
+@dataclass(slots=True, eq=False)  # parts with the same numbers are not the same part
+class Part:
+    """A parameter with this step's gradient and curvature; its settings and its averages."""
+
+    theta: Tensor
+    gradient: Tensor
+    curvature: Tensor | None  # None: not computed for this step, the average stays
+    group: dict[str, Any]
+    state: dict[str, Any]
+    gradient_factor: float = 1.0  # 1 / scale under AMP
+    curvature_factor: float = 1.0
+    curvature_weight: float = 1.0  # how many steps it stands for, but while initial batches are seen
+    rows: Tensor | None = None  # of theta, which gradient and curvature are about; None: all
+    floor: float = 0.0  # lower bound on the curvature; 0 is none
+
+
+class Start(NamedTuple):
+    """How a parameter begins."""
+
+    batches: int  # that it sees without moving
+    factor: float  # by which v (or l) and h are then overestimated
+    even: bool  # whether all entries of a tensor then begin with its largest v and h
+
+
+OVERESTIMATED = ("mean_square", "mean_curvature")
+
+
+def overestimate(means: Tensor, start: Start, rows: int = 1) -> Tensor:
+    """Return what v or h begins with after the initial batches; of several rows, each is on its own."""
+    if start.even:
+        by_row = means.reshape(rows, -1)
+        means = by_row.amax(1, keepdim=True).expand_as(by_row).reshape(means.shape)
+    return means * start.factor
+
+
+class Sums(NamedTuple):
+    """What a shared rate needs to know of one tensor."""
+
+    signal: float  # sum of g^2
+    square: float  # sum of gradient^2
+    largest: float  # largest h
+
+
+class Bundle(Protocol):
+    """Parts, and the passes over them that a step is made of: averages and parameters change in place.
+
+    Lists of memories, rates and sums have one entry a part.
+    """
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """In order."""
+
+    def powers(self) -> tuple[float, float]:
+        """Return sums of gradient^2 and of |curvature|, which are finite only if every entry is."""
+
+    def observe(self, memories: Sequence[float]) -> list[Sums]:
+        """Take one of the initial batches into all averages."""
+
+    def update(self) -> bool:
+        """Take a sample into the averages and step, each entry with a rate of its own.
+
+        Entries that would not be finite stay; return whether there are any.
+        """
+
+    def learn(self) -> list[float]:
+        """Take a sample into all averages; return each part's sum of h."""
+
+    def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
+
+    def learn_and_direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+        """Do both, where no part has a new curvature."""
+
+    def average(self, memories: Sequence[float]) -> list[Sums]:
+        """Take a sample into g and h."""
+
+    def descend(self, rates: Sequence[float]) -> bool:
+        """Step with one rate a part; return whether entries stay, as in `update`."""
+
+
+def statistics_type(parameter: Tensor) -> torch.dtype:
+    """Averages of half-precision parameters are kept in float32: small changes would be lost."""
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32
+
+
+@torch.no_grad()
+def set_finite(parameter: Tensor, value: Tensor) -> bool:
+    """Set a parameter where the value is finite in its type; return whether entries stay."""
+    value = value.to(parameter.dtype)
+    finite = value.isfinite()
+    if bool(finite.all()):
+        parameter.copy_(value)
+        return False
+    parameter.copy_(torch.where(finite, value, parameter))
+    return True

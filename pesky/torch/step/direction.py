@@ -1,0 +1,81 @@
+"""The direction of a robust step: the paper's, with curvatures at least their tensor's mean."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pesky import rule
+from pesky.torch.passes.bundle import Bundle, Part, Start
+from pesky.torch.passes.eager import sample_of
+from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.step.parts import count, is_collecting
+from pesky.torch.step.sharing import shared_rates
+from pesky.torch.step.start import collect
+
+__all__ = ["Direction", "Sorted", "direction_of", "let_collect"]
+
+
+class Direction(NamedTuple):
+    """Where to move, and the sum of gradient times direction."""
+
+    parts: list[Part]
+    values: list[Tensor]
+    slope: float
+
+
+class Sorted(NamedTuple):
+    """Bundles by what a step does with them."""
+
+    moving: list[Bundle]
+    by_rows: list[RowsBundle]  # sparse gradients: these follow the paper's rule, row by row
+
+
+def let_collect(bundles: Sequence[Bundle | RowsBundle], start: Start) -> Sorted:
+    """Let bundles collect that have initial batches to see; return the others."""
+    plain = start._replace(factor=1.0, even=False)
+    memory = max(rule.START_MEMORY, float(start.batches))
+    moving: list[Bundle] = []
+    by_rows: list[RowsBundle] = []
+    for bundle in bundles:
+        if isinstance(bundle, RowsBundle):
+            by_rows.append(bundle)
+        elif is_collecting(bundle.parts[0].state, start.batches):
+            collect(bundle, plain, memory)
+        else:
+            moving.append(bundle)
+            count(bundle)
+    return Sorted(moving, by_rows)
+
+
+def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor]) -> Direction:
+    """Take this step's samples into the averages, and write the direction into parts' buffers."""
+    elements = [bundle for bundle in bundles if bundle.parts[0].group["granularity"] == "element"]
+    sharing = [bundle for bundle in bundles if bundle.parts[0].group["granularity"] != "element"]
+    parts: list[Part] = []
+    values: list[Tensor] = []
+    slope = 0.0
+    for bundle in elements:
+        buffers = [buffer_of(part) for part in bundle.parts]
+        if all(part.curvature is None and "trusted" in part.state for part in bundle.parts):
+            slope += bundle.learn_and_direct(_floors(bundle), buffers)
+        else:
+            for part, total in zip(bundle.parts, bundle.learn(), strict=True):
+                part.state["trusted"] = total / part.theta.numel()
+            slope += bundle.direct(_floors(bundle), buffers)
+        parts += bundle.parts
+        values += buffers
+    shared = shared_rates(sharing) if sharing else []
+    for bundle, rates in zip(sharing, shared, strict=True):
+        for part, rate in zip(bundle.parts, rates, strict=True):
+            gradient, _ = sample_of(part, part.theta)
+            parts.append(part)
+            values.append(torch.mul(gradient, rate, out=buffer_of(part)))
+            slope += rate * float((gradient * gradient).sum())
+    return Direction(parts, values, slope)
+
+
+def _floors(bundle: Bundle) -> list[float]:
+    """Return lower bounds: an entry's curvature below its tensor's mean is not believed."""
+    return [max(part.floor, part.state["trusted"]) for part in bundle.parts]

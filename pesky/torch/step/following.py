@@ -1,0 +1,147 @@
+"""How the robust dialect takes a step where no loss can be evaluated again.
+
+The next batch's gradient at the end of a step, times the step's direction, is the slope that is left
+there. While some is left, steps grow; when it has turned, they shrink. See docs/theory.md.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pesky import length
+from pesky.torch.outcome import DIRECTION, TURNED, Outcome
+from pesky.torch.passes.bundle import Bundle, Part, Start, set_finite
+from pesky.torch.passes.eager import sample_of
+from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.step.collective import Collective
+from pesky.torch.step.direction import Direction, direction_of, let_collect
+
+__all__ = ["step", "undo"]
+
+# Where the slope has turned to so many times its size, the loss has risen by the slope times the step
+# (were it a quadratic): as much as the step was to lower it.
+_GROSS = 3.0
+_LAG = 10.0  # of the average slope over the present one, from which on it is made to forget
+_KEPT = 0.8  # of it in a step, then
+
+
+def step(bundles: Sequence[Bundle | RowsBundle], start: Start, collective: Collective) -> Outcome:
+    """Let every bundle collect or move."""
+    moving, by_rows = let_collect(bundles, start)
+    parts = [part for bundle in moving for part in bundle.parts]
+    if collective.undoable == 0 or _follow(parts, collective):
+        outcome = _move(moving, parts, collective)
+    else:
+        outcome = Outcome(skipped=TURNED)
+    for bundle in by_rows:
+        outcome = outcome.joined(bundle.advance(start))
+    return outcome
+
+
+def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collective) -> Outcome:
+    slowed = [part for part in parts if _lr(part) != 1]
+    expected = {part.theta: part.state["mean_gradient"].clone() for part in slowed}
+    collective.undoable = 0.0  # the direction of the last step is written over
+    direction = direction_of(bundles, _buffer_of)
+    if direction.slope == 0:
+        return Outcome()
+    if not 0 < direction.slope < inf:
+        return Outcome(skipped=DIRECTION)
+    if collective.scale == 0:
+        length.set_scale(collective, length.PROBE)
+    collective.last_slope, collective.spared_slope = _slopes(direction, expected)
+    scale, held = collective.scale, False
+    collective.count()
+    for part, value in zip(direction.parts, direction.values, strict=True):
+        distance = _lr(part) * scale
+        held |= set_finite(part.theta, part.theta.to(value.dtype).add(value, alpha=-distance))
+        part.state.update({"length": distance, "move": int(collective.averaged)})
+    return Outcome(held=held)
+
+
+def _buffer_of(part: Part) -> Tensor:
+    """Return where a direction is kept."""
+    if "direction" not in part.state:
+        part.state["direction"] = torch.empty_like(part.state["mean_gradient"])
+    kept: Tensor = part.state["direction"]
+    return kept
+
+
+def _lr(part: Part) -> float:
+    return float(part.group["lr"])
+
+
+def _slopes(direction: Direction, expected: dict[Tensor, Tensor]) -> tuple[float, float]:
+    """Return the slope along the step, and how much of it lr wants left at its end.
+
+    Only a gradient that this batch has no part in can tell the latter: with the batch's own, noise
+    would look like a slope, and a small lr like a step that is too long.
+    """
+    if not expected:
+        return direction.slope, 0.0
+    slopes, spared = [], []
+    for part, value in zip(direction.parts, direction.values, strict=True):
+        lr = _lr(part)
+        slopes.append(lr * _dot(sample_of(part, part.theta)[0], value))
+        if lr != 1:
+            spared.append(lr * (1 - lr) * _dot(expected[part.theta], value))
+    return _sum(slopes), _sum(spared)
+
+
+def _follow(parts: Sequence[Part], collective: Collective) -> bool:
+    """Let the scale follow what this batch's gradient says about the last step; False: it is undone."""
+    slopes = [
+        part.state["length"] / collective.scale * _dot(sample_of(part, part.theta)[0], value)
+        for part in parts
+        if (value := _last_direction(part.state, collective)) is not None
+    ]
+    slope = collective.last_slope
+    if not slopes or slope == 0:
+        return True
+    left = _sum(slopes) - collective.spared_slope
+    _forget(collective, slope)
+    collective.last_slope = 0.0  # until the next move, there is nothing more to learn from this one
+    if left < -_GROSS * max(slope, collective.slope):
+        shorter = length.followed_scale(collective.scale, left / slope)
+        undo(((part.theta, part.state) for part in parts), collective)
+        length.set_scale(collective, min(collective.scale, shorter))
+        collective.next_slope = min(collective.next_slope, 0.0)
+        return False
+    length.follow(collective, slope, left)
+    return True
+
+
+def _forget(collective: Collective, slope: float) -> None:
+    """Let earlier slopes count less where they were much larger: they would outweigh all new ones."""
+    before = collective.slope
+    if before > _LAG * slope:
+        share = max(_KEPT, _LAG * slope / before)
+        collective.slope *= share
+        collective.next_slope *= share
+
+
+def _last_direction(state: dict[str, Any], collective: Collective) -> Tensor | None:
+    """Return where the last step moved a parameter; None if it did not."""
+    return state.get("direction") if state.get("move") == int(collective.averaged) else None
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    return (one * other).sum()
+
+
+def _sum(numbers: Sequence[Tensor]) -> float:
+    return float(torch.stack([one.double().cpu() for one in numbers]).sum())
+
+
+@torch.no_grad()
+def undo(states: Iterable[tuple[Tensor, dict[str, Any]]], collective: Collective) -> None:
+    """Go back to before the last step, after which something was not finite."""
+    if not length.restore(collective):
+        return
+    for parameter, state in states:
+        direction = _last_direction(state, collective)
+        if direction is not None and parameter.requires_grad:
+            set_finite(parameter, parameter.to(direction.dtype) + state["length"] * direction)

@@ -1,0 +1,185 @@
+"""A robust step whose length is measured: the form of `minimize`, in the words of docs/theory.md.
+
+1. Trouble: if the last step raised the loss of this batch grossly, it is undone.
+2. Direction: the paper's step p, with curvatures below their tensor's mean raised to it.
+3. Length: the scale a for which the loss along -a p is lowest, from losses at the end of steps.
+4. Caution: the share of it that is used, from comparing the iterate with the average of the iterates.
+5. Move, and take the new iterate into the average.
+"""
+
+from collections.abc import Sequence
+from math import inf, isfinite
+from typing import NamedTuple
+
+from torch import Tensor
+
+from pesky import length
+from pesky.torch.loss.again import Losses
+from pesky.torch.outcome import DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
+from pesky.torch.passes.bundle import Bundle, Start
+from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.step.collective import Collective
+from pesky.torch.step.direction import Direction, direction_of, let_collect
+from pesky.torch.step.places import Places
+
+__all__ = ["step", "trouble"]
+
+
+def trouble(losses: Losses, collective: Collective, places: Places) -> Outcome:
+    """Tell whether this batch can be learnt from, and whether the last step is to be undone.
+
+    That is so if the last step raised the loss of this batch, which it had not seen, grossly.
+    """
+    is_finite = isfinite(losses.first)
+    if not is_finite or length.is_suspicious(collective, losses.first):
+        if collective.undoable > 0:
+            losses.repeat_first()
+            places.go("previous")
+            before = losses.again()
+            places.go("iterate")
+            if isfinite(before) and not losses.first - before <= length.gross_rise(collective):
+                return Outcome(skipped=HIGHER if is_finite else NOT_FINITE, undo=True)
+        if not is_finite:
+            return Outcome(skipped=NOT_FINITE)
+    length.add_loss(collective, losses.first)
+    return Outcome()
+
+
+def step(
+    bundles: Sequence[Bundle | RowsBundle],
+    start: Start,
+    losses: Losses,
+    collective: Collective,
+    places: Places,
+    interval: int,
+    is_due: bool,
+) -> Outcome:
+    """Let every bundle collect or move; one of `interval` steps measures its length, if it `is_due`."""
+    collective.interval = float(interval)
+    moving, by_rows = let_collect(bundles, start)
+    direction = direction_of(moving, places.take_spare)
+    outcome = Outcome()
+    if 0 < direction.slope < inf:
+        outcome = _Step(direction, losses, collective, places).take(is_due)
+    elif direction.slope != 0:
+        outcome = Outcome(skipped=DIRECTION)
+    if by_rows:
+        places.go("iterate")
+    for bundle in by_rows:
+        outcome = outcome.joined(bundle.advance(start))
+    return outcome
+
+
+class _Step(NamedTuple):
+    """A step along a direction. Methods that find no step to take return the reason."""
+
+    direction: Direction
+    losses: Losses
+    collective: Collective
+    places: Places
+
+    def take(self, is_due: bool) -> Outcome:
+        """Set the length, by a measurement if that is due, and move."""
+        if self.collective.scale == 0 and not is_due:  # nothing is known yet
+            self.losses.repeat_first()
+            is_due = True
+        reason = self._measure() if is_due else self._trust()
+        if reason is not None:
+            return Outcome(skipped=reason)
+        distance = length.length_of(self.collective)
+        scales = [float(part.group["lr"]) * distance for part in self.direction.parts]
+        return Outcome(held=self.places.move(self._parameters(), scales))
+
+    def _measure(self) -> str | None:
+        """Set scale and caution by evaluating the loss again."""
+        losses, collective = self.losses, self.collective
+        if collective.is_repeat_due and not losses.repeats(length.spread(collective)):
+            return NO_REPEAT
+        collective.note_repeat()
+        length.add_slope(collective, self.direction.slope)
+        if collective.scale == 0:
+            length.begin(collective, self._first_scale())
+        length.adapt(collective)
+        if length.is_average_due(collective):
+            self.places.go("average")
+            of_average = losses.again(keep_buffers=collective.shows_average > 0)
+            length.compare(collective, losses.first - of_average)
+        scale, change = self._shortened()
+        return self._believe(scale, change, self._error(change))
+
+    def _trust(self) -> str | None:
+        """Set the scale by what is known, unless the slope is so steep that it may be wrong for it."""
+        length.adapt(self.collective)
+        if not length.is_steep(self.collective, self.direction.slope):
+            return None
+        self.losses.repeat_first()
+        scale, change = self._shortened()
+        is_gross = length.is_gross(change, self.direction.slope, scale)
+        if scale == self.collective.scale and not is_gross:
+            return None
+        return self._believe(scale, change, 0.0)
+
+    def _believe(self, scale: float, change: float, error: float) -> str | None:
+        """Take in a measurement, unless it is bad news about a loss that does not repeat."""
+        collective = self.collective
+        if scale < collective.scale:
+            self.places.go("iterate")
+            if not self.losses.repeats(length.spread(collective)):
+                return NO_REPEAT
+        is_taken = length.take_measurement(collective, change, self.direction.slope, scale, error)
+        return None if is_taken else NOTHING_HELPS
+
+    # --- Along the direction ---------------------------------------------------------------------------
+
+    def _change_after(self, scale: float) -> float:
+        """Return the change of the loss over a step of this scale, at whose end parameters then are."""
+        self.places.attempt(self._parameters(), scale)
+        return self.losses.again() - self.losses.first
+
+    def _first_scale(self) -> float:
+        """Probe until a step lowers the loss, then longer ones while they lower it further.
+
+        A step too short to be seen in the loss is no reason for shorter ones, but for longer ones.
+        """
+        slope = self.direction.slope
+        scale, change = length.PROBE, self._change_after(length.PROBE)
+        while self._is_unseen(change) and scale < 1:
+            scale *= length.PROBE_FACTOR
+            change = self._change_after(scale)
+        while not (change < 0 or self._is_unseen(change)) and scale > length.SHORTEST:
+            scale /= length.PROBE_FACTOR
+            change = self._change_after(scale)
+        near = length.probed_scale(change, slope, scale)
+        best, lowest = scale, change
+        while change <= lowest and scale < 1:
+            best, lowest = scale, change
+            scale *= length.PROBE_FACTOR
+            change = self._change_after(scale)
+        return length.first_scale(near, best, length.probed_scale(change, slope, scale))
+
+    def _shortened(self) -> tuple[float, float]:
+        """Return a scale at which the step is not grossly too long, if there is one, and the change."""
+        slope, scale = self.direction.slope, self.collective.scale
+        change = self._change_after(scale)
+        attempts = 0
+        while (
+            length.is_gross(change, slope, scale)
+            and attempts < length.ATTEMPTS
+            and scale > length.SHORTEST
+        ):
+            attempts += 1
+            scale = length.shorter_scale(change, slope, scale)
+            change = self._change_after(scale)
+        return scale, change
+
+    def _error(self, change: float) -> float:
+        """Return how much of a change may be rounding."""
+        first = self.losses.first
+        return 4 * self.losses.rounding * (abs(first + change) + abs(first))
+
+    def _is_unseen(self, change: float) -> bool:
+        """Whether a change may be none at all."""
+        return isfinite(change) and abs(change) <= self._error(change)
+
+    def _parameters(self) -> list[Tensor]:
+        return [part.theta for part in self.direction.parts]

@@ -1,0 +1,195 @@
+"""From parameters to parts of a step, to bundles of parts; and whether the step may be taken at all."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pesky import rule
+from pesky.errors import InputError
+from pesky.torch.outcome import CURVATURE, GRADIENT
+from pesky.torch.passes.bundle import Bundle, Part, Start, statistics_type
+from pesky.torch.passes.eager import EagerBundle
+from pesky.torch.passes.fused import FusedBundle, is_fusible
+from pesky.torch.passes.rows import RowsBundle
+
+__all__ = [
+    "State",
+    "begin_shared",
+    "bundles_of",
+    "count",
+    "fit",
+    "is_collecting",
+    "kept_like",
+    "part_of",
+    "polyak_curvature",
+    "unusable",
+]
+
+State = dict[str, Any]
+
+
+def part_of(parameter: Tensor, curvature: Tensor | None, group: dict[str, Any], state: Any) -> Part:
+    """Put together what belongs to a parameter; a new one gets its averages."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.shape != parameter.shape:
+        raise InputError(
+            f"a parameter of shape {tuple(parameter.shape)} has a gradient of shape "
+            f"{tuple(gradient.shape)}, from before it was changed: call optimizer.zero_grad()"
+        )
+    if curvature is not None and curvature.shape != parameter.shape:
+        curvature = None  # from before it was changed, too
+    fit(parameter, state)
+    if not state:
+        if gradient.is_sparse and group["granularity"] != "element":
+            raise InputError(
+                f"granularity must be 'element' for parameters with sparse gradients, whose rows learn "
+                f"separately; got {group['granularity']!r}: put them into a group of their own"
+            )
+        state.update(_begin(parameter, group["granularity"], gradient.is_sparse))
+    if isinstance(state["initial"], Tensor):
+        return _rows_part(parameter, gradient, curvature, group, state)
+    if gradient.is_sparse:
+        gradient = gradient.to_dense()
+    if curvature is not None and curvature.is_sparse:
+        curvature = curvature.to_dense()
+    return Part(parameter, gradient, curvature, group, state, floor=_floor_of(group))
+
+
+def _rows_part(
+    parameter: Tensor, gradient: Tensor, curvature: Tensor | None, group: dict[str, Any], state: Any
+) -> Part:
+    if gradient.is_sparse:
+        gradient = gradient.coalesce()
+        rows, gradient = gradient.indices()[0], gradient.values()
+    else:
+        rows = torch.arange(len(parameter), device=parameter.device)
+    if curvature is not None:
+        curvature = _at_rows(curvature, rows, gradient)
+    return Part(parameter, gradient, curvature, group, state, rows=rows, floor=_floor_of(group))
+
+
+def _at_rows(curvature: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
+    """Return the rows of a curvature that the gradient has; both lists of rows are in order."""
+    if not curvature.is_sparse:
+        return curvature[rows]
+    curvature = curvature.coalesce()
+    found = torch.zeros_like(gradient, dtype=curvature.dtype)
+    known = torch.isin(curvature.indices()[0], rows)  # gradients may have been edited since
+    found[torch.searchsorted(rows, curvature.indices()[0][known])] = curvature.values()[known]
+    return found
+
+
+def _floor_of(group: dict[str, Any]) -> float:
+    return float(group["curvature_floor"] or 0)
+
+
+# --- What is kept for a parameter ---------------------------------------------------------------------
+
+
+def _begin(parameter: Tensor, granularity: str, by_rows: bool) -> State:
+    """Return the averages of a parameter that has seen nothing; `by_rows`: its gradient is sparse."""
+    kind = statistics_type(parameter)
+
+    def zeros() -> Tensor:
+        return torch.zeros_like(parameter, dtype=kind, memory_format=torch.preserve_format)
+
+    state: State = {"initial": 0, "moves": 0, "mean_gradient": zeros(), "mean_curvature": zeros()}
+    if granularity == "element":
+        state["mean_square"] = zeros()
+        state["memory"] = zeros().fill_(rule.START_MEMORY)
+    else:
+        state |= begin_shared()
+    if by_rows:
+        state["initial"] = torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device)
+    return state
+
+
+def begin_shared() -> State:
+    """Return what tensors that share a rate have in common: a tensor's own, or a group's."""
+    return {"power": 0.0, "memory": rule.START_MEMORY, "rate": 0.0, "signal": 0.0}
+
+
+def is_collecting(state: State, init_batches: int) -> bool:
+    """Whether a parameter, or some of its rows, may still have initial batches to see."""
+    initial = state["initial"]
+    return isinstance(initial, int) and initial < init_batches
+
+
+def fit(parameter: Tensor, state: State) -> None:
+    """Let what is kept for a parameter follow it to another type or device.
+
+    A parameter that has got another shape begins anew.
+    """
+    kept = state.get("mean_gradient")
+    if kept is None:
+        return
+    if kept.shape != parameter.shape:
+        state.clear()
+        return
+    is_like_it = kept.dtype == parameter.dtype and kept.device == parameter.device
+    if is_like_it or (kept.dtype == statistics_type(parameter) and kept.device == parameter.device):
+        return
+    for name, value in state.items():
+        if isinstance(value, Tensor):
+            state[name] = kept_like(parameter, value)
+
+
+def kept_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return a copy of what is kept for a parameter, with its device, type and layout in memory."""
+    if value.shape != parameter.shape or not value.is_floating_point():
+        return value.detach().to(parameter.device, copy=True)
+    return torch.empty_like(parameter, dtype=statistics_type(parameter)).copy_(value.detach()).detach()
+
+
+def count(bundle: Bundle) -> None:
+    """Note a move of every part."""
+    for part in bundle.parts:
+        part.state["moves"] += 1
+
+
+# --- Bundles ------------------------------------------------------------------------------------------
+
+
+def bundles_of(parts: Iterable[Part], init_batches: int) -> list[Bundle | RowsBundle]:
+    """Put together what can be worked on together: one stage, kind of rate, type and device."""
+    alike: dict[Any, list[Part]] = {}
+    for part in parts:
+        kind: Any
+        if isinstance(part.state["initial"], Tensor):
+            kind = RowsBundle
+        else:
+            kind = FusedBundle if is_fusible(part) else EagerBundle
+        collecting = is_collecting(part.state, init_batches)
+        shared = part.group["granularity"] != "element"
+        key = kind, collecting, shared, part.theta.dtype, part.theta.device
+        alike.setdefault(key, []).append(part)
+    return [key[0](members) for key, members in alike.items()]
+
+
+def unusable(bundles: Sequence[Bundle | RowsBundle], start: Start) -> str | None:
+    """Return why nothing may enter the averages, which would never forget infinity; None if it may."""
+    for bundle in bundles:
+        power, bend = bundle.powers()
+        state = bundle.parts[0].state
+        factor = start.factor if is_collecting(state, start.batches) else 1.0
+        largest = torch.finfo(state["mean_gradient"].dtype).max
+        if not factor * power <= largest:  # nor is NaN
+            return GRADIENT
+        if not factor * bend <= largest:
+            return CURVATURE
+    return None
+
+
+def polyak_curvature(parts: Sequence[Part], bundles: Sequence[Bundle | RowsBundle], loss: float) -> None:
+    """Give parts a curvature that nobody could measure: |gradient|^2 / loss, over all of them.
+
+    With it a full step, 1/h, is Polyak's: it ends where the loss, were it linear, would be zero.
+    """
+    power = sum(bundle.powers()[0] for bundle in bundles)
+    for part in parts:
+        estimate = power / loss / part.curvature_factor
+        kind = statistics_type(part.theta)
+        part.curvature = torch.full_like(part.gradient, estimate, dtype=kind)
