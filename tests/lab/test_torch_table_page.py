@@ -207,7 +207,14 @@ def test_the_fan_puts_what_is_far_behind_on_its_edge(store):
     assert [points[title][0][0] for title in ("VSGD robust", "Adam", "DoG")] == [2, 10, 10]
     (task,) = picture.numbers["tasks"]
     assert task["untuned"] == {"vsgd": 2.0, "adam": None, "dog": 500.0}
-    assert task["rates"] == {"sgd lr=1e-3 momentum=0.9": 3.0, "adam lr=1e-3": 1.0}
+    assert task["rates"] == {"sgd-tuned": {"lr=1e-3 momentum=0.9": 3.0}, "adam-tuned": {"lr=1e-3": 1.0}}
+
+
+def test_the_fan_can_be_drawn_where_one_makes_no_error(store):
+    for name, test in {"vsgd": 0.0, "adam": 0.5, "sgd-tuned": 0.0}.items():
+        put(store, name, some_row(test=test), some_row(test=test))
+    points = drawn_points(fan(toy_table(), store).figure.axes[0])
+    assert [points[title][0][0] for title in ("VSGD robust", "Adam")] == [1, 10]
 
 
 def test_nothing_to_draw_is_no_picture(store):

@@ -2,8 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pesky.lab.figures.picture import (
@@ -47,6 +48,7 @@ _MARKERS: dict[str, tuple[float, dict[str, Any]]] = {
 _FAN_WIDTH = 5.6  # inches, so that the letters can be read on a telephone
 _EDGE, _EDGE_ROOM = 10.0, 1.06  # of what is far behind, how far does not matter
 _FAN_TICKS = (1, 1.5, 2, 3, 5, _EDGE)
+_NEXT_TO_NOTHING = 1e-12  # an error of 0 % is the lowest, and nothing can be divided by it
 _MARGIN = 1.2  # above and below
 _SHORTEST = 1e-4  # seconds: a clock may stand still at first, which logarithms do not like
 
@@ -79,13 +81,14 @@ def losses(table: Table, rows: TaskRows) -> Picture | None:
 
 
 def fan(table: Table, store: Store) -> Picture | None:
-    """Draw every task's test numbers, the untuned over all rates of the tuned; None without VSGD's.
+    """Draw every task's test numbers, the untuned over all rates of the tuned.
 
+    Tasks that VSGD or one of the tuned has not been run on are left out; None if that is all of them.
     Numbers are divided by the lowest of their task. The untuned are means over the seeds; each rate is
     the run that tuning chose by.
     """
     spreads = [_Spread.of(rows, range(table.seeds)) for rows in table.rows(store)]
-    spreads = [spread for spread in spreads if "vsgd" in spread.untuned and spread.rates]
+    spreads = [one for one in spreads if "vsgd" in one.untuned and all(one.rates.values())]
     return _draw_fan(spreads) if spreads else None
 
 
@@ -95,29 +98,41 @@ class _Spread:
 
     task: str
     untuned: dict[str, float | None]
-    rates: dict[str, float | None]  # by method and setting
+    rates: dict[str, dict[str, float | None]]  # of each of the tuned, by its setting
 
     @classmethod
     def of(cls, rows: TaskRows, seeds: Sequence[int]) -> "_Spread":
         """Return those that have been run."""
         untuned: dict[str, float] = {}
-        rates: dict[str, float] = {}
-        for contestant in CONTESTANTS.values():
-            if not contestant.is_tuned:
-                standing = rows.standing(contestant, seeds)
-                if standing.runs:
-                    untuned[contestant.name] = standing.place("test")
-                continue
-            for setting in contestant.settings:
-                row = rows.row(contestant, setting, TUNING_SEED)
-                if row is not None:
-                    rates[f"{contestant.method} {setting}"] = math.inf if row.test is None else row.test
-        lowest = min([*untuned.values(), *rates.values()], default=math.inf)
-        return cls(rows.task.name, _divided(untuned, lowest), _divided(rates, lowest))
+        rates: dict[str, dict[str, float]] = {}
+        for name, contestant in CONTESTANTS.items():
+            if contestant.is_tuned:
+                found = {one: rows.row(contestant, one, TUNING_SEED) for one in contestant.settings}
+                rates[name] = {one: _test_of(row) for one, row in found.items() if row is not None}
+            elif (standing := rows.standing(contestant, seeds)).runs:
+                untuned[name] = standing.place("test")
+        numbers = [*untuned.values(), *(number for grid in rates.values() for number in grid.values())]
+        lowest = max(min(numbers, default=1.0), _NEXT_TO_NOTHING)
+        return cls(
+            rows.task.name,
+            _divided(untuned, lowest),
+            {name: _divided(grid, lowest) for name, grid in rates.items()},
+        )
+
+    def every_rate(self) -> Iterator[float | None]:
+        """Return the numbers of all rates."""
+        return chain.from_iterable(grid.values() for grid in self.rates.values())
+
+
+def _test_of(row: Row) -> float:
+    return math.inf if row.test is None else row.test
 
 
 def _divided(numbers: dict[str, float], lowest: float) -> dict[str, float | None]:
-    return {name: number / lowest if number < math.inf else None for name, number in numbers.items()}
+    return {
+        name: max(number / lowest, 1.0) if number < math.inf else None
+        for name, number in numbers.items()
+    }
 
 
 def _draw_fan(spreads: Sequence[_Spread]) -> Picture:
@@ -127,9 +142,9 @@ def _draw_fan(spreads: Sequence[_Spread]) -> Picture:
         heights = [place + offset for place in numbers]
         style = {"label": CONTESTANTS[name].title, "zorder": 3, **marker}
         axes.scatter(_in_view(numbers.values()), heights, **style)
-    places = [place for place, one in enumerate(spreads) for _ in one.rates]
-    rates = _in_view(number for one in spreads for number in one.rates.values())
-    axes.scatter(rates, places, label="each rate of SGD, Adam", marker="|", color="0.7", s=130, zorder=2)
+    rates = [(number, place) for place, one in enumerate(spreads) for number in one.every_rate()]
+    style = {"label": "each rate of SGD, Adam", "marker": "|", "color": "0.7", "s": 130, "zorder": 2}
+    axes.scatter(_in_view(number for number, _ in rates), [place for _, place in rates], **style)
     axes.set_xscale("log")
     axes.set_xlim(1 / _EDGE_ROOM, _EDGE * _EDGE_ROOM)
     axes.set_xticks(_FAN_TICKS, [*(f"{tick:g}" for tick in _FAN_TICKS[:-1]), f"{_EDGE:g}+"])
