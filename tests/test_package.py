@@ -78,6 +78,13 @@ def test_an_example_that_prints_something_else_is_told(tmp_path):
         package.run_example(sys.executable, "print(1 + 1)  # 3\n", tmp_path)
 
 
+def test_the_readme_installs_what_its_examples_are_run_with():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (command, *_) = re.findall(r"```console\n(.*?)\n```", readme, flags=re.DOTALL)
+    assert command == f"pip install --constraint constraints.txt '.[{package.EXTRA}]'"
+    assert f"pesky-{pesky.__version__}-py3-none-any.whl[{package.EXTRA}]'" in readme
+
+
 def test_all_places_name_one_version():
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.findall(r"^## (\S+) \((\S+)\)$", changes, flags=re.MULTILINE)[0]
