@@ -20,9 +20,9 @@ EXTRA = "torch"  # what the README installs
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 
 
-def tracked_files():
-    """Return the files that Git tracks or would: neither ignored ones nor deleted ones."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+def tracked_files(*, with_new=False):
+    """Return the files that Git tracks, and new ones that it does not ignore if these may be there."""
+    command = ["git", "ls-files", "--cached", *(["--others", "--exclude-standard"] if with_new else [])]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return {name for name in listed.splitlines() if (ROOT / name).exists()}
 

@@ -22,7 +22,7 @@ def built(tmp_path_factory):
     pytest.importorskip("build", reason="the packages are built with `build`: pip install 'pesky[dev]'")
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("what belongs into the packages is known from Git, which is not here")
-    return *package.build(tmp_path_factory.mktemp("dist")), package.tracked_files()
+    return *package.build(tmp_path_factory.mktemp("dist")), package.tracked_files(with_new=True)
 
 
 @pytest.mark.subprocess
