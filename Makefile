@@ -79,3 +79,9 @@ format: $(VENV)/dev.stamp
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(DEMO_FOLDER) pesky-figures .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: package
+# Wheel and sdist into dist, their contents checked, the README's examples run with the wheel alone.
+package: $(VENV)/dev.stamp
+	rm -rf dist
+	$(BIN)/python -m tests.package dist

@@ -1,3 +1,3 @@
 """Learning rates that set themselves: vSGD."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

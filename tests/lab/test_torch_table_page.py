@@ -172,19 +172,49 @@ def test_losses_are_drawn_against_steps_and_seconds(store, tmp_path):
         assert [path.suffix for path in picture.save(tmp_path)] == [".png", ".svg"]
 
 
-def test_the_fan_has_every_rate(store):
+def drawn_points(axes):
+    """Where the picture's marks are, by the names in its legend."""
+    return {marks.get_label(): marks.get_offsets().tolist() for marks in axes.collections}
+
+
+def test_the_fan_has_all_the_untuned_and_every_rate(store):
     assert fan(toy_table(), store) is None
-    put_grid(store, "sgd-tuned")
-    put_grid(store, "adam-tuned")
+    put_grid(store, "sgd-tuned", best=0)  # the tests are 1 to 6, and one diverged
+    put_grid(store, "adam-tuned", best=0)
     assert fan(toy_table(), store) is None  # no VSGD
-    put(store, "vsgd", some_row())
+    for place, (name, one) in enumerate(CONTESTANTS.items()):
+        if not one.is_tuned:
+            put(store, name, some_row(test=2.0 + place), some_row(test=4.0 + place))
     picture = fan(toy_table(), store)
-    assert picture.numbers["task"] == "toy"
     (axes,) = picture.figure.axes
-    assert len(axes.lines) == 7 + 7 + 1
-    bottom, top = axes.get_ylim()
-    assert 0 < bottom < 0.5
-    assert top < 100  # what blows up leaves the picture
+    points = drawn_points(axes)
+    assert points.pop("each rate of SGD, Adam") == [[x, 0] for x in (1, 2, 3, 4, 5, 6, 10) * 2]
+    untuned = [one.title for one in CONTESTANTS.values() if not one.is_tuned]
+    assert {title: x for title, [[x, _]] in points.items()} == dict(
+        zip(untuned, range(3, 9), strict=True)
+    )
+    assert all(abs(height) < 0.5 for [[_, height]] in points.values())  # on its task's line
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["toy"]
+
+
+def test_the_fan_puts_what_is_far_behind_on_its_edge(store):
+    put(store, "vsgd", some_row(test=2.0), some_row(test=2.0))
+    put(store, "adam", some_row(test=1.0), some_row(diverged_at=9))  # the first is a tuned rate, too
+    put(store, "dog", some_row(test=500.0))
+    put(store, "sgd-tuned", some_row(test=3.0))
+    picture = fan(toy_table(), store)
+    points = drawn_points(picture.figure.axes[0])
+    assert [points[title][0][0] for title in ("VSGD robust", "Adam", "DoG")] == [2, 10, 10]
+    (task,) = picture.numbers["tasks"]
+    assert task["untuned"] == {"vsgd": 2.0, "adam": None, "dog": 500.0}
+    assert task["rates"] == {"sgd-tuned": {"lr=1e-3 momentum=0.9": 3.0}, "adam-tuned": {"lr=1e-3": 1.0}}
+
+
+def test_the_fan_can_be_drawn_where_one_makes_no_error(store):
+    for name, test in {"vsgd": 0.0, "adam": 0.5, "sgd-tuned": 0.0}.items():
+        put(store, name, some_row(test=test), some_row(test=test))
+    points = drawn_points(fan(toy_table(), store).figure.axes[0])
+    assert [points[title][0][0] for title in ("VSGD robust", "Adam")] == [1, 10]
 
 
 def test_nothing_to_draw_is_no_picture(store):

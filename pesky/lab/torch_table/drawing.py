@@ -1,7 +1,10 @@
-"""Pictures of the table: losses against steps and seconds, and VSGD among the rates of its rivals."""
+"""Pictures of the table: losses over time, and the untuned among the rates of the tuned."""
 
+import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pesky.lab.figures.picture import (
@@ -14,8 +17,7 @@ from pesky.lab.figures.picture import (
     new_figure,
     tidy,
 )
-from pesky.lab.race.grids import parse_settings
-from pesky.lab.torch_table.contestants import CONTESTANTS, Contestant
+from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Point, Row, Store, parse_curve
 from pesky.lab.torch_table.table import TUNING_SEED, Table, TaskRows
 
@@ -34,7 +36,19 @@ _STYLES: dict[str, dict[str, Any]] = {
     "sgd-tuned": {"color": "black", "linewidth": 1.2},
     "adam-tuned": {"color": "#56B4E9", "linewidth": 1.6},
 }
-_FAN = {"sgd-tuned": ("black", "SGD with momentum"), "adam-tuned": (BLUE, "Adam")}
+# Each a little above or below the middle of its line, so that equal numbers do not hide each other.
+_MARKERS: dict[str, tuple[float, dict[str, Any]]] = {
+    "vsgd": (0.0, {"color": ORANGE, "marker": "o", "s": 80}),
+    "adam": (0.26, {"color": BLUE, "marker": "s", "s": 30}),
+    "dog": (-0.26, {"color": PURPLE, "marker": "^", "s": 40}),
+    "schedule-free": (-0.13, {"color": "0.25", "marker": "D", "s": 26}),
+    "prodigy": (0.13, {"color": GREEN, "marker": "v", "s": 40}),
+    "vsgd-paper": (0.0, {"color": "#E69F00", "marker": "x", "s": 30}),
+}
+_FAN_WIDTH = 5.6  # inches, so that the letters can be read on a telephone
+_EDGE, _EDGE_ROOM = 10.0, 1.06  # of what is far behind, how far does not matter
+_FAN_TICKS = (1, 1.5, 2, 3, 5, _EDGE)
+_NEXT_TO_NOTHING = 1e-12  # an error of 0 % is the lowest, and nothing can be divided by it
 _MARGIN = 1.2  # above and below
 _SHORTEST = 1e-4  # seconds: a clock may stand still at first, which logarithms do not like
 
@@ -67,51 +81,84 @@ def losses(table: Table, rows: TaskRows) -> Picture | None:
 
 
 def fan(table: Table, store: Store) -> Picture | None:
-    """Draw VSGD over all rates of its tuned rivals, on the first task that has them all at one seed."""
-    for rows in table.rows(store):
-        ours = rows.row(CONTESTANTS["vsgd"], CONTESTANTS["vsgd"].settings[0], TUNING_SEED)
-        rivals = {name: _grid(rows, CONTESTANTS[name]) for name in _FAN}
-        if ours is not None and all(rivals.values()):
-            return _draw_fan(rows, ours, rivals)
-    return None
+    """Draw every task's test numbers, the untuned over all rates of the tuned.
+
+    Tasks that VSGD or one of the tuned has not been run on are left out; None if that is all of them.
+    Numbers are divided by the lowest of their task. The untuned are means over the seeds; each rate is
+    the run that tuning chose by.
+    """
+    spreads = [_Spread.of(rows, range(table.seeds)) for rows in table.rows(store)]
+    spreads = [one for one in spreads if "vsgd" in one.untuned and all(one.rates.values())]
+    return _draw_fan(spreads) if spreads else None
 
 
-def _grid(rows: TaskRows, contestant: Contestant) -> dict[str, Row]:
-    """Return the run of each rate; none if one is missing."""
-    found = {setting: rows.row(contestant, setting, TUNING_SEED) for setting in contestant.settings}
-    present = {setting: row for setting, row in found.items() if row is not None}
-    return present if len(present) == len(found) else {}
+@dataclass(frozen=True)
+class _Spread:
+    """The test numbers of one task, divided by the lowest; None: diverged."""
+
+    task: str
+    untuned: dict[str, float | None]
+    rates: dict[str, dict[str, float | None]]  # of each of the tuned, by its setting
+
+    @classmethod
+    def of(cls, rows: TaskRows, seeds: Sequence[int]) -> "_Spread":
+        """Return those that have been run."""
+        untuned: dict[str, float] = {}
+        rates: dict[str, dict[str, float]] = {}
+        for name, contestant in CONTESTANTS.items():
+            if contestant.is_tuned:
+                found = {one: rows.row(contestant, one, TUNING_SEED) for one in contestant.settings}
+                rates[name] = {one: _test_of(row) for one, row in found.items() if row is not None}
+            elif (standing := rows.standing(contestant, seeds)).runs:
+                untuned[name] = standing.place("test")
+        numbers = [*untuned.values(), *(number for grid in rates.values() for number in grid.values())]
+        lowest = max(min(numbers, default=1.0), _NEXT_TO_NOTHING)
+        return cls(
+            rows.task.name,
+            _divided(untuned, lowest),
+            {name: _divided(grid, lowest) for name, grid in rates.items()},
+        )
+
+    def every_rate(self) -> Iterator[float | None]:
+        """Return the numbers of all rates."""
+        return chain.from_iterable(grid.values() for grid in self.rates.values())
 
 
-def _draw_fan(rows: TaskRows, ours: Row, rivals: dict[str, dict[str, Row]]) -> Picture:
-    figure, axes = new_figure(8, 5.4)
-    drawn = []
-    for name, grid in rivals.items():
-        colour, title = _FAN[name]
-        first, last = (parse_settings(list(grid)[place])["lr"] for place in (0, -1))
-        for number, row in enumerate(grid.values()):
-            points = parse_curve(row.curve)
-            drawn.append(points)
-            shade = 0.35 + 0.65 * number / max(len(grid) - 1, 1)
-            label = f"{title}, rates {first} (pale) to {last}" if number == len(grid) - 1 else None
-            axes.loglog(*_xy(points), color=colour, alpha=shade, linewidth=1.2, label=label)
-    points = parse_curve(ours.curve)
-    drawn.append(points)
-    axes.loglog(*_xy(points), label="VSGD, nothing set", **_STYLES["vsgd"])
-    _keep_in_view(axes, drawn)
-    tidy(axes, x=f"step ({rows.task.title})", y="loss on batches (mean)")
-    legend_above(figure, axes, columns=2)
-    numbers = {
-        "task": rows.task.name,
-        "steps": rows.steps,
-        "seed": TUNING_SEED,
-        "settings": {name: list(grid) for name, grid in rivals.items()},
+def _test_of(row: Row) -> float:
+    return math.inf if row.test is None else row.test
+
+
+def _divided(numbers: dict[str, float], lowest: float) -> dict[str, float | None]:
+    return {
+        name: max(number / lowest, 1.0) if number < math.inf else None
+        for name, number in numbers.items()
     }
-    return Picture("torch-fan", figure, numbers)
 
 
-def _xy(points: Sequence[Point]) -> tuple[list[int], list[float]]:
-    return [point.step for point in points], [point.loss for point in points]
+def _draw_fan(spreads: Sequence[_Spread]) -> Picture:
+    figure, axes = new_figure(_FAN_WIDTH, 1.6 + 0.33 * len(spreads))
+    for name, (offset, marker) in _MARKERS.items():
+        numbers = {place: one.untuned[name] for place, one in enumerate(spreads) if name in one.untuned}
+        heights = [place + offset for place in numbers]
+        style = {"label": CONTESTANTS[name].title, "zorder": 3, **marker}
+        axes.scatter(_in_view(numbers.values()), heights, **style)
+    rates = [(number, place) for place, one in enumerate(spreads) for number in one.every_rate()]
+    style = {"label": "each rate of SGD, Adam", "marker": "|", "color": "0.7", "s": 130, "zorder": 2}
+    axes.scatter(_in_view(number for number, _ in rates), [place for _, place in rates], **style)
+    axes.set_xscale("log")
+    axes.set_xlim(1 / _EDGE_ROOM, _EDGE * _EDGE_ROOM)
+    axes.set_xticks(_FAN_TICKS, [*(f"{tick:g}" for tick in _FAN_TICKS[:-1]), f"{_EDGE:g}+"])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(spreads)), [spread.task for spread in spreads])
+    axes.invert_yaxis()
+    tidy(axes, x="test error or loss, divided by the task's lowest", y="")
+    legend_above(figure, axes, columns=2)
+    return Picture("torch-fan", figure, {"tasks": [asdict(spread) for spread in spreads]})
+
+
+def _in_view(numbers: Iterable[float | None]) -> list[float]:
+    """Put what lies beyond the edge of the picture on it, and what diverged."""
+    return [_EDGE if number is None else min(number, _EDGE) for number in numbers]
 
 
 def mean_curve(runs: Iterable[Row]) -> list[Point]:
