@@ -101,13 +101,9 @@ def test_the_code_that_the_theory_names_exists():
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "pesky").rglob("*.py"))
     defined = set(re.findall(r"^ *def (\w+)", sources, flags=re.MULTILINE))
     theory = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `.*\| (.*) \|$", theory, flags=re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    named |= {
-        name
-        for text in re.findall(r"\((`\w+`(?:, `\w+`)*)\)", theory)
-        for name in text[1:-1].split("`, `")
-    }
+    places = re.findall(r"^\| `.*\| (.*) \|$", theory, flags=re.MULTILINE)  # last cells of the table
+    places += re.findall(r"\((`\w+`(?:,\s`\w+`)*)\)", theory)  # and what stands in brackets
+    named = {name for place in places for name in re.findall(r"`(\w+)`", place)}
     assert {"noise_ratio", "next_caution", "followed_scale"} <= named
     assert named <= defined, named - defined
 
