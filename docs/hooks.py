@@ -28,9 +28,6 @@ def _described(command: Any, name: str) -> Iterator[str]:
     context = command.make_context(name, [], resilient_parsing=True)
     for parameter in command.params:
         spelling, meaning = parameter.get_help_record(context)
-        yield f"| {_cell(f'`{spelling}`')} | {_cell(meaning)} |"
+        meaning = meaning.replace("|", "\\|")  # which in code is no end of a cell
+        yield f"| `{spelling}` | {meaning} |"
     yield ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("  [", " [")

@@ -219,7 +219,9 @@ def looked_at(site, tmp_path_factory):
             stderr=messages,
         )
         try:
-            server.done.wait(PATIENCE)
+            patience = PATIENCE
+            while patience and not server.done.wait(1) and browser.poll() is None:
+                patience -= 1
         finally:
             browser.terminate()
             browser.wait()
