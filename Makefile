@@ -14,16 +14,18 @@ NEEDS_TORCH := tests/torch tests/lab tests/online/test_robust_torch.py \
 	pesky/lab/torch_models.py pesky/lab/bench_models.py pesky/lab/bench_torch.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-portable test-oldest check format clean
+.PHONY: help demo docs test test-fast test-portable test-oldest check format package clean
 
 help:
 	@echo "make demo           set up, then race vSGD against 799 settings of its rivals on digits"
+	@echo "make docs           set up, then build the site from docs/ into site/"
 	@echo "make test           set up, then run all tests"
 	@echo "make test-fast      those for everyday work: no processes, no data sets, nothing slow"
 	@echo "make test-portable  those that compute, as other processors see them; SETTING=default is one"
 	@echo "make test-oldest    those without PyTorch, with the oldest versions of all dependencies"
 	@echo "make check          set up, then lint, check formatting and types"
 	@echo "make format         let ruff mend what it can"
+	@echo "make package        build wheel and sdist, check them, run the README's examples with the wheel"
 	@echo "make clean          remove the virtual environments and all output"
 
 # A stamp, because an attempt that fails half-way leaves a python without pip behind.
@@ -38,9 +40,14 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
 	@echo "installing pesky with everything its tests need into $(VENV) (once; a few minutes)"
-	$(INSTALL) --editable '.[torch,sklearn,lab,cluster,dev,peers]'
+	$(INSTALL) --editable '.[torch,sklearn,lab,cluster,dev,docs,peers]'
 	$(INSTALL) --no-deps backpack-for-pytorch unfoldNd
-	@touch $@ $(VENV)/demo.stamp
+	@touch $@ $(VENV)/demo.stamp $(VENV)/docs.stamp
+
+$(VENV)/docs.stamp: pyproject.toml constraints.txt | $(VENV)/venv.stamp
+	@echo "installing pesky and what builds its site into $(VENV) (once; a minute or two)"
+	$(INSTALL) --editable '.[lab,docs]'
+	@touch $@
 
 $(OLDEST)/dev.stamp: pyproject.toml constraints-oldest.txt
 	@echo "installing the oldest versions that pesky is said to run with into $(OLDEST) (once)"
@@ -52,6 +59,11 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/pesky figure nonstationary --out $(DEMO_FOLDER)
 	$(BIN)/pesky race digits --store $(DEMO_FOLDER)/race.sqlite --out $(DEMO_FOLDER)
 	$(BIN)/pesky report --store $(DEMO_FOLDER)/race.sqlite --figures $(DEMO_FOLDER) --out $(DEMO_FOLDER)
+
+# Reads sources and Markdown only: the site needs no PyTorch to be built and no network to be read.
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built; open site/index.html"
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
@@ -77,11 +89,10 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:
-	rm -rf $(VENV) $(OLDEST) $(DEMO_FOLDER) pesky-figures .pytest_cache .mypy_cache .ruff_cache .hypothesis
-
-.PHONY: package
 # Wheel and sdist into dist, their contents checked, the README's examples run with the wheel alone.
 package: $(VENV)/dev.stamp
 	rm -rf dist
 	$(BIN)/python -m tests.package dist
+
+clean:
+	rm -rf $(VENV) $(OLDEST) $(DEMO_FOLDER) site dist pesky-figures .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,11 +13,13 @@ WHOLE_FILES = {
         "race/test_command.py",
         "race/test_kills.py",
         "test_cli.py",
+        "test_site.py",
         "test_train.py",
         "torch/test_data_parallel.py",
     ),
     "peers": ("torch/test_loops.py", "torch/promise/test_stock_models.py"),
     "slow": (
+        "test_site.py",
         "torch/curvature/test_finite.py",
         "torch/promise/test_interrupts.py",
         "torch/promise/test_promise.py",
