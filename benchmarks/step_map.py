@@ -23,6 +23,7 @@ PACKAGE = Path(pesky.torch.__file__).parent
 SETTLED = 400
 STAGES = (
     "vsgd.py",
+    "stepping.py",
     "progress.py",
     "explain.py",
     "checkpoints.py",

@@ -1,8 +1,13 @@
-"""Backward passes that measure curvature on their way: ours, and those of somebody else's loop."""
+"""Backward passes that measure curvature on their way, and what they leave for the step.
+
+They are ours, or those of somebody else's loop. Scaled losses (torch.amp.GradScaler): gradients and
+curvatures carry the factor, steps must not.
+"""
 
 import reprlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +17,9 @@ from pesky.errors import InputError
 from pesky.torch.curvature import Mode
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.curvature.sources import Values, finite_difference
-from pesky.torch.loss.again import RandomState, gradients_after
-from pesky.torch.loss.pending import Pending, loss_scale_of
+from pesky.torch.loss.again import Evaluation, RandomState, gradients_after
 
-__all__ = ["Backward", "Tap", "Wanted", "check_loss", "scale_of"]
+__all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
 _FREED = "backward through the graph a second time"  # in torch's words
 
@@ -43,6 +47,54 @@ class Wanted(NamedTuple):
     mode: Mode  # bbprop's
     seed: int  # of sources that draw random numbers
     known_curved: bool  # whether bbprop has found curvature in earlier losses
+
+
+class Pending:
+    """What backward passes have left since the last step: curvatures are summed up, as gradients are."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget it, as `zero_grad` forgets gradients."""
+        self.values: Values = {}
+        self.unmeasured = False  # whether there was a backward pass whose curvature nothing could tell
+        self.loss = 0.0  # of all such passes
+        self.shown_loss: float | None = None  # of all passes, as a user knows it
+        self.loss_scale: float | None = None  # by which losses probably were multiplied under AMP
+        self.passes = 0
+        self.spared = False  # whether there was a backward pass whose curvature was not wanted
+        self.evaluations: list[Evaluation] = []  # for the robust dialect
+        # Passes that were ours, and whose buffers a skipped step forgets.
+        self.first_passes: list[Evaluation] = []
+
+    def add(self, values: Values, factor: float = 1.0) -> None:
+        """Take in the curvature of one backward pass."""
+        self.passes += 1
+        for parameter, value in values.items():
+            value = value.detach()
+            if value.dtype in (torch.float16, torch.bfloat16):
+                value = value.float()
+            if factor != 1:
+                value = value * factor
+            before = self.values.get(parameter)
+            self.values[parameter] = value if before is None else before + value
+
+    def note_loss(self, loss: Tensor, scale: float | None) -> None:
+        """Note the loss of a backward pass, which may have been multiplied for AMP."""
+        self.shown_loss = (self.shown_loss or 0.0) + float(loss.detach()) / (scale or 1.0)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all losses are, so that there is something to measure."""
+        return self.shown_loss is None or isfinite(self.shown_loss)
+
+    def add_loss(self, loss: Tensor, factor: float = 1.0) -> None:
+        """Take in a loss without curvature; see `polyak_curvature`."""
+        self.passes += 1
+        self.unmeasured = True
+        self.loss += abs(float(loss.detach())) * factor
 
 
 class Backward:
@@ -84,7 +136,7 @@ class Backward:
         state: RandomState | None,
         scale: float | None,
     ) -> str | None:
-        found_scale = loss_scale_of(loss) if scale is None else scale
+        found_scale = _loss_scale_of(loss) if scale is None else scale
         self._pending.note_loss(loss, found_scale if scale is None else None)
         differentiate = partial(self._differentiate, loss if scale is None else loss * scale)
         if not wanted.is_due or not self._pending.is_finite:
@@ -173,13 +225,6 @@ def _untapped(loss: Tensor) -> Tensor:
     return loss
 
 
-def scale_of(scaler: Any) -> float | None:
-    """Return what a GradScaler multiplies losses with, if there is one and it does."""
-    if scaler is None or not scaler.is_enabled():
-        return None
-    return float(scaler.scale(torch.ones(())))
-
-
 def _gradients_of(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
     """Run a backward pass; return what it added to each parameter's `.grad`."""
     before = {one: one.grad.clone() for one in parameters if one.grad is not None}
@@ -190,3 +235,49 @@ def _gradients_of(differentiate: Callable[[], None], parameters: Sequence[Tensor
             gradient = one.grad.detach().clone()
             added[one] = gradient - before[one] if one in before else gradient
     return added
+
+
+# --- Scaled losses -------------------------------------------------------------------------------------
+
+
+def scale_of(scaler: Any) -> float | None:
+    """Return what a GradScaler multiplies losses with, if there is one and it does."""
+    if scaler is None or not scaler.is_enabled():
+        return None
+    return float(scaler.scale(torch.ones(())))
+
+
+def _loss_scale_of(loss: Tensor) -> float | None:
+    """Return the constant that a loss was multiplied with at last, as GradScaler.scale does."""
+    node = loss.grad_fn
+    if node is None or node.name() != "MulBackward0" or len(node.next_functions) != 2:
+        return None
+    if node.next_functions[1][0] is not None:  # the second factor has a gradient: no constant
+        return None
+    factor = getattr(node, "_saved_other", None)
+    return float(factor) if isinstance(factor, Tensor) and factor.dim() == 0 else None
+
+
+def unscaling(optimizer: Any, pending: Pending) -> tuple[float, float] | None:
+    """Return what to multiply gradients and curvatures with; None: GradScaler wants the step skipped.
+
+    Inside `scaler.step(optimizer)` the scaler leaves two attributes with the optimizer. If there is
+    no scale among them, `scaler.unscale_` has divided the gradients already, but not the curvatures.
+    """
+    found_inf = getattr(optimizer, "found_inf", None)
+    if found_inf is None:
+        return 1.0, 1.0
+    if float(found_inf) > 0:
+        return None
+    scale = getattr(optimizer, "grad_scale", None)
+    if scale is not None:
+        return 1 / float(scale), 1 / float(scale)
+    if pending.passes == 0:
+        return 1.0, 1.0
+    if pending.loss_scale is None:
+        raise InputError(
+            "scaler.unscale_(optimizer) divided the gradients, but by how much the curvature must be "
+            "divided is not known: use optimizer.watch(module, scaler=scaler), "
+            "optimizer.backward(loss, scaler=scaler) or optimizer.backward(scaler.scale(loss))"
+        )
+    return 1.0, 1 / pending.loss_scale

@@ -1,0 +1,328 @@
+"""What a step does: from the gradients and curvatures that backward passes left to its outcome."""
+
+from copy import deepcopy
+from typing import Any
+
+from torch import Tensor, distributed
+from torch.optim import Optimizer
+
+from pesky import length, rule
+from pesky.errors import InputError, check_number
+from pesky.torch import words
+from pesky.torch.checkpoints import check_keys, check_shapes, is_foreign, restore_tensors
+from pesky.torch.curvature.choice import CurvatureSource
+from pesky.torch.loss.again import Losses, Manner
+from pesky.torch.loss.backward import Backward, Pending, unscaling
+from pesky.torch.loss.processes import process_group
+from pesky.torch.loss.watch import Watched, is_registered
+from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
+from pesky.torch.passes.bundle import Part, Start
+from pesky.torch.progress import Progress
+from pesky.torch.settings import check_group, check_parameters
+from pesky.torch.step import following, measuring, paper
+from pesky.torch.step.collective import Collective
+from pesky.torch.step.distributed import average_curvature
+from pesky.torch.step.parts import (
+    begin_shared,
+    bundles_of,
+    is_collecting,
+    part_of,
+    polyak_curvature,
+    unusable,
+)
+from pesky.torch.step.places import Places
+
+__all__ = ["SteppingOptimizer"]
+
+_SELDOM = 4  # steps to a measurement of curvature in the robust dialect; see docs/theory.md
+
+
+class SteppingOptimizer(Optimizer):
+    """Takes steps, keeps count and saves itself; how it is called is the subject of `VSGD`."""
+
+    _step_supports_amp_scaling = True  # GradScaler then sets `grad_scale` and `found_inf` before step()
+
+    # Settings; `VSGD` says what they mean.
+    dialect: str
+    curvature_every: int | None
+    init_batches: int
+    slow_start: float | None
+    even_start: bool
+    process_group: Any
+    _source: CurvatureSource
+    # What happened so far; saved with the state.
+    counters: dict[str, Any]
+    collective: Collective
+    progress: Progress
+
+    def _begin(self) -> None:
+        """Set up what is saved with the state."""
+        self.counters = {
+            "steps": 0,  # those skipped apart
+            "moves": 0,  # steps in which nothing had to be collected
+            "collecting": True,  # whether something has initial batches to see
+            "skipped": {},  # by reason
+            "sources": {},  # of curvature, by name
+            "form": "paper" if self.dialect == "paper" else None,  # or measuring, following; None: open
+            "repeats": True,  # whether a closure that is called again computes the same loss
+        }
+        self.collective = Collective()
+        self.progress = Progress()
+
+    def _prepare(self) -> None:
+        """Set up what lives between two steps only."""
+        self._pending = Pending()
+        self._backward = Backward(self._source, self._pending)
+        self._places = Places(self.state, self.collective)
+        # Whether there are sparse gradients.
+        self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
+        self._inside = False  # of minimize, which swaps parameters itself
+        self._manner = Manner()
+        self._watched: list[Watched] = []
+        self._said: set[str] = set()
+
+    # --- What is measured, and when --------------------------------------------------------------------
+
+    def _parameters(self) -> list[Tensor]:
+        return [one for group in self.param_groups for one in group["params"] if one.requires_grad]
+
+    def _is_due(self) -> bool:
+        """Whether this step needs curvature."""
+        return bool(self.counters["moves"] % self._curvature_every() == 0)
+
+    def _is_loss_due(self) -> bool:
+        """Whether this step evaluates its loss again."""
+        return bool(self.counters["moves"] % self._loss_every() == 0)
+
+    def _curvature_every(self) -> int:
+        if self.counters["collecting"]:
+            return 1
+        if self.dialect == "paper":
+            return self.curvature_every or 1
+        # Rows that are seldom touched would wait long for a curvature that they have a part in.
+        most = self.curvature_every or (1 if self._by_rows else _SELDOM)
+        return length.interval(self.counters["moves"], most)
+
+    def _loss_every(self) -> int:
+        every = (self._curvature_every() + 1) // 2
+        # Statistics of the average come from these evaluations: in between, the iterate's have to do.
+        return min(every, 2) if self.collective.has_statistics else every
+
+    # --- The step --------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        for group in self.param_groups:  # what a scheduler or a user may have set meanwhile
+            for name in ("lr", "weight_decay"):
+                check_number(name, float(group[name]), least=0)
+        parts = self._parts()
+        self._conclude(self._outcome(parts) if parts else Outcome(skipped=NO_GRADIENT))
+
+    def _parts(self) -> list[Part]:
+        parts = [
+            part_of(one, self._pending.values.get(one), group, self.state[one])
+            for group in self.param_groups
+            for one in group["params"]
+            if one.grad is not None and one.requires_grad and one.numel() > 0
+        ]
+        self._by_rows |= any(part.rows is not None for part in parts)
+        return parts
+
+    def _outcome(self, parts: list[Part]) -> Outcome:
+        """Take a step, if losses and gradients are such that one can be taken."""
+        pending = self._pending
+        if pending.shown_loss is not None:
+            self.progress.note_loss(pending.shown_loss)
+        is_parallel = distributed.is_available() and distributed.is_initialized()
+        among = process_group(self.process_group) if is_parallel else None
+        if self.counters["form"] != "measuring":
+            return self._advance(parts, None, among)
+        if not pending.evaluations:
+            raise InputError(words.NO_AGAIN)
+        if not self._inside:
+            self._places.enter(visible_is_iterate=True)
+        losses = Losses(pending.evaluations, self.param_groups, among)
+        try:
+            outcome = measuring.trouble(losses, self.collective, self._places)
+            return self._advance(parts, losses, among) if outcome.skipped is None else outcome
+        finally:
+            if not self._inside:
+                self._places.stay()
+
+    def _advance(self, parts: list[Part], losses: Losses | None, among: Any) -> Outcome:
+        """Let parts collect or move, unless gradients or curvatures are missing or not finite."""
+        outcome = self._make_usable(parts, among)
+        if outcome.skipped is not None:
+            return outcome
+        start = Start(self.init_batches, self.slow_start_factor(), self.even_start)
+        # What has initial batches to see waits for one with curvature.
+        new = [part for part in parts if is_collecting(part.state, self.init_batches)]
+        ready = [part for part in parts if part.curvature is not None or part not in new]
+        bundles = bundles_of(ready, self.init_batches)
+        reason = unusable(bundles, start)
+        if reason is not None:
+            # One such batch is the data's fault; of two in a row the last step may be the reason.
+            return Outcome(skipped=reason, undo=self.progress.skipped > 0)
+        if self.counters["form"] == "paper":
+            outcome = Outcome(held=paper.step(bundles, start))
+        elif losses is None:
+            outcome = following.step(bundles, start, self.collective)
+        else:
+            places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
+            outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
+        self.counters["moves"] += not new and outcome.skipped is None
+        still = [part for part in new if is_collecting(part.state, self.init_batches)]
+        self.counters["collecting"] = bool(still)
+        return outcome
+
+    def _make_usable(self, parts: list[Part], among: Any) -> Outcome:
+        """Take factors off gradients and curvatures, and see to it that there are curvatures."""
+        pending = self._pending
+        measured = pending.passes > 0
+        if self._is_due() and not measured and not pending.spared:
+            idle = words.idle(self._idle_watched())
+            raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
+        factors = unscaling(self, pending)
+        if factors is None:
+            return Outcome(skipped=SCALER)
+        if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
+            return Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0)
+        weight = float(self._curvature_every()) if self.dialect == "robust" else 1.0
+        for part in parts:
+            part.gradient_factor, part.curvature_factor = factors
+            part.curvature_weight = weight
+        loss = pending.loss * factors[1]
+        if among is not None and (measured or self._is_due()):
+            loss = average_curvature(parts, loss, among)
+        if pending.unmeasured and loss > 0:
+            polyak_curvature(parts, bundles_of(parts, self.init_batches), loss)
+        unreached = sum(part.curvature is None for part in parts)
+        if measured and not pending.unmeasured and unreached:
+            self._say("unreached", words.unreached(unreached, len(parts)))
+        return Outcome()
+
+    def _conclude(self, outcome: Outcome) -> None:
+        """Count the step, or say why it was not taken."""
+        if outcome.undo:
+            self._undo()
+        if outcome.held:
+            self._say("held", words.HELD)
+        reason = outcome.skipped
+        if reason is None:
+            self.counters["steps"] += 1
+            self._say("stuck", self.progress.note_step(self.scale))
+            if self._watched and self.counters["steps"] >= words.IDLE:
+                self._say("idle", words.idle(self._idle_watched()))
+            return
+        for one in self._pending.first_passes:
+            one.forget_buffers()
+        self.counters["skipped"][reason] = self.counters["skipped"].get(reason, 0) + 1
+        message = self.progress.note_skip(reason)
+        if reason == NO_REPEAT:
+            self._stop_repeating()
+        else:
+            self._say(reason, message)
+
+    def _undo(self) -> None:
+        """Go back to before the last step."""
+        if self.counters["form"] == "measuring":
+            self._places.undo()
+            self._places.stay()
+        elif self.counters["form"] == "following":
+            following.undo(self.state.items(), self.collective)
+
+    def _stop_repeating(self) -> None:
+        """Go on without second evaluations, as their losses have nothing to do with the first one."""
+        self.counters["repeats"] = False
+        if self._source.choice == "finite-difference":
+            raise InputError(f"curvature='finite-difference' needs a {words.REPEATS_NOT}")
+        self.counters["form"] = "following"
+        self._places.stay(self.collective.visible)
+        for one in self.state:
+            self._places.forget(one)
+        self.collective.forget()
+        self._say(
+            "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
+        )
+
+    @property
+    def scale(self) -> float | None:
+        """The scale of the steps; None where there is none, or where lr makes all of them shorter."""
+        is_full = any(float(group["lr"]) >= 1 for group in self.param_groups)
+        return self.collective.scale if is_full and self.counters["form"] != "paper" else None
+
+    def slow_start_factor(self) -> float:
+        """Return C, by which the paper's dialect overestimates v and h at first."""
+        if self.slow_start is not None:
+            return self.slow_start
+        return rule.slow_start_factor(
+            sum(one.numel() for group in self.param_groups for one in group["params"])
+        )
+
+    def _say(self, name: str, message: str | None) -> None:
+        """Warn once, if there is something to say."""
+        if message and name not in self._said:
+            self._said.add(name)
+            words.say(message)
+
+    def _idle_watched(self) -> list[str]:
+        """Return the names of modules that are watched and have had no loss to see."""
+        return [
+            name
+            for name, watcher, handle in self._watched
+            if is_registered(handle) and not watcher.has_seen_loss
+        ]
+
+    # --- What torch expects of an optimizer --------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, which start with initial batches of their own."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            check_group(group)
+            check_parameters(group["params"])
+        except InputError:
+            self.param_groups.pop()
+            raise
+        group.setdefault("shared", begin_shared())
+        self.counters["collecting"] = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that `load_state_dict` needs to go on bit for bit."""
+        state = super().state_dict()
+        for group in state["param_groups"]:
+            group["shared"] = dict(group["shared"])  # ours changes with every step
+        return {
+            **state,
+            "counters": deepcopy(self.counters),
+            "collective": self.collective.as_dict(),
+            "progress": self.progress.as_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from where `state_dict` was called."""
+        check_keys(state_dict)
+        if is_foreign(state_dict):
+            words.say(words.FOREIGN)
+            return
+        check_shapes(state_dict, [one for group in self.param_groups for one in group["params"]])
+        super().load_state_dict(state_dict)
+        restore_tensors(self, state_dict)
+        if "counters" in state_dict:
+            self.counters = {"repeats": True, **deepcopy(state_dict["counters"])}
+        if "collective" in state_dict:
+            self.collective = Collective.from_dict(state_dict["collective"])
+        self.progress = Progress.from_dict(state_dict.get("progress", {}))
+        self._prepare()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and pickles consist of; `watch` is not copied."""
+        settings = ("dialect", "curvature_every", "init_batches", "slow_start", "even_start")
+        names = (*settings, "process_group", "counters", "collective", "progress", "_source")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().__getstate__(), **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set up what copies and pickles leave out."""
+        super().__setstate__(state)
+        self._prepare()
