@@ -128,17 +128,6 @@ def test_shared_rates_are_refused(granularity):
         train(net, optimizer_of(net, granularity=granularity), 1, torch.arange(4))
 
 
-def test_infinite_gradients_are_skipped():
-    net = Bag(True)
-    optimizer = optimizer_of(net)
-    train(net, optimizer, 10, torch.arange(4))
-    before = net.embedding.weight.detach().clone()
-    x, y = next(sentences(1, torch.arange(4)))
-    optimizer.minimize(lambda: cross_entropy(net(x), y) * float("inf"))
-    assert torch.equal(before, net.embedding.weight)
-    assert sum(optimizer.explain().skipped.values()) == 1
-
-
 def test_rows_are_explained_and_resumed():
     net, other = Bag(True), Bag(True)
     optimizer, resumed = optimizer_of(net), optimizer_of(other)
@@ -153,3 +142,14 @@ def test_rows_are_explained_and_resumed():
     train(other, resumed, 5, torch.arange(6), seed=1)
     assert torch.equal(net.embedding.weight, other.embedding.weight)
     assert optimizer.explain().parameters[0].rate is not None
+
+
+def test_rows_go_by_the_papers_rule_beside_a_dense_layer_that_is_averaged():
+    torch.manual_seed(0)
+    table, head = nn.Embedding(WORDS, 8, sparse=True), nn.Linear(8, CLASSES)
+    optimizer = optimizer_of(nn.Sequential(table, head))
+    for words in torch.randint(0, 6, (30, 16)):
+        optimizer.minimize(lambda words=words: cross_entropy(head(table(words)), words % CLASSES))
+    assert "iterate" not in optimizer.state[table.weight]
+    assert "iterate" in optimizer.state[head.weight]
+    assert optimizer.collective.averaged == 30 - INITIAL

@@ -1,8 +1,5 @@
 """Checkpoints, copies, groups that come later, parameters that come and go, types."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -27,33 +24,6 @@ from tests.torch.loops import (
     train_in_form,
 )
 
-SETTINGS = {
-    "element": {},
-    "block": {"granularity": "block"},
-    "global": {"granularity": "global"},
-    "every 4": {"curvature_every": 4},
-    "hutchinson": {"curvature": "hutchinson"},
-    "decay": {"weight_decay": 0.1},
-}
-
-
-@pytest.mark.parametrize("steps_before", [3, 10, 23, 95])
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_checkpoint_goes_on_bit_for_bit(name, steps_before):
-    settings = SETTINGS[name]
-    net = model()
-    optimizer = VSGD(net.parameters(), **settings)
-    train(net, optimizer, steps_before)
-    state, weights = through_file(optimizer.state_dict()), copy.deepcopy(net.state_dict())
-    train(net, optimizer, 15, seed=2)
-    other = model(seed=5)
-    other.load_state_dict(weights)
-    resumed = VSGD(other.parameters(), **settings)
-    resumed.load_state_dict(state)
-    train(other, resumed, 15, seed=2)
-    assert same(parameters(net), parameters(other))
-    assert optimizer.counters == resumed.counters
-
 
 def test_a_state_dict_is_not_changed_by_going_on():
     net = model()
@@ -69,17 +39,6 @@ def test_a_state_dict_is_not_changed_by_going_on():
     assert copied.param_groups[0]["shared"]["power"] == power
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
-def test_copies_go_on_alike(duplicate):
-    net = model()
-    optimizer = VSGD(net.parameters(), granularity="block", curvature_every=3)
-    train(net, optimizer, 15)
-    other, copied = duplicate((net, optimizer))
-    train(net, optimizer, 10, seed=2)
-    train(other, copied, 10, seed=2)
-    assert same(parameters(net), parameters(other))
-
-
 def test_a_group_added_later_has_initial_batches_of_its_own():
     net = model()
     optimizer = VSGD(net[2].parameters(), init_batches=5)
@@ -91,19 +50,6 @@ def test_a_group_added_later_has_initial_batches_of_its_own():
     assert not same(before[2:], parameters(net)[2:])
     train(net, optimizer, 1)
     assert not same(before[:2], parameters(net)[:2])
-
-
-def test_frozen_layers_stay_and_start_when_they_are_let_go():
-    net = model()
-    optimizer = VSGD(net.parameters(), granularity="global", init_batches=4, curvature_every=3)
-    net[0].requires_grad_(False)
-    before = parameters(net)
-    train(net, optimizer, 10)
-    assert same(before[:2], parameters(net)[:2])
-    net[0].requires_grad_(True)
-    train(net, optimizer, 8)
-    assert not same(before[:2], parameters(net)[:2])
-    assert all(torch.isfinite(p).all() for p in net.parameters())
 
 
 def test_groups_differ_in_rate_decay_and_floor():
@@ -265,23 +211,6 @@ def test_clipping_changes_gradients_only():
     state = optimizer.state[net[0].weight]
     torch.testing.assert_close(state["mean_curvature"], bend * optimizer.slow_start_factor())
     assert state["mean_gradient"].norm() < 2e-3
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_step_takes_a_closure_that_runs_backward(dialect):
-    net, other = model(), model()
-    train_by_backward(net, VSGD(net.parameters(), dialect=dialect), 15)
-    closing = VSGD(other.parameters(), dialect=dialect)
-    for x, y in batches(15):
-
-        def closure(x=x, y=y):
-            closing.zero_grad()
-            loss = cross_entropy(other(x), y)
-            closing.backward(loss)
-            return loss
-
-        assert closing.step(closure).item() > 0
-    assert same(parameters(net), parameters(other))
 
 
 def test_a_step_without_curvature_tells_how_to_get_it():

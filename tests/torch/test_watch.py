@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from pesky.errors import InputError
 from pesky.torch import VSGD
-from tests.torch.loops import DIALECTS, batches, model, paper, parameters, same, train, train_by_backward
+from tests.torch.loops import DIALECTS, batches, model, parameters, same, train, train_by_backward
 
 
 def watched_training(net, optimizer, loss_of, steps=20):
@@ -21,16 +21,6 @@ def watched_training(net, optimizer, loss_of, steps=20):
         optimizer.zero_grad()
         loss_of(net, x, y).backward()
         optimizer.step()
-
-
-def test_a_watched_loss_module_is_the_same_as_minimize():
-    net, other = model(), model()
-    train(net, paper(net), 20)
-    criterion = nn.CrossEntropyLoss()
-    optimizer = paper(other)
-    optimizer.watch(criterion)
-    watched_training(other, optimizer, lambda net, x, y: criterion(net(x), y))
-    assert same(parameters(net), parameters(other))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
