@@ -170,21 +170,32 @@ def test_bad_batches_do_no_harm_and_are_counted(combination):
 # --- What does not move ---------------------------------------------------------------------------
 
 
-@every
-def test_what_is_frozen_keeps_its_bits_until_it_is_let_go(combination):
-    """From the start on, or later where nothing is frozen at the start."""
+def assert_frozen_until_let_go(combination, steps):
+    """What is frozen from the start on, or after some steps, keeps its bits until it is let go."""
     run = Run(combination)
     frozen = [one for one in run.model.parameters() if not one.requires_grad]
     if not frozen:
-        run.train(SOME)
+        run.train(steps)
         frozen = [next(run.model.parameters()).requires_grad_(False)]
     before = [one.detach().clone() for one in frozen]
-    run.train(SOME, seed=2)
+    run.train(steps, seed=2)
     assert same(before, frozen)
     for one in frozen:
         one.requires_grad_(True)
     run.train(SOME, seed=3)
     assert not any(torch.equal(*pair) for pair in zip(before, frozen, strict=True))
+
+
+@every
+def test_what_is_frozen_keeps_its_bits_until_it_is_let_go(combination):
+    assert_frozen_until_let_go(combination, SOME)
+
+
+@pytest.mark.slow
+@one_way_each
+def test_what_is_frozen_late_keeps_its_bits_until_it_is_let_go(combination):
+    """Where averages are visible by now."""
+    assert_frozen_until_let_go(combination, 50)
 
 
 def assert_plain_at_lr_zero(combination, steps):
