@@ -10,7 +10,7 @@ DEMO_FOLDER := demo-output
 SETTING ?= default avx2 background
 # What cannot be imported without PyTorch.
 NEEDS_TORCH := tests/torch tests/lab tests/online/test_robust_torch.py \
-	pesky/torch pesky/lab/torch_table pesky/lab/report/torch_section.py \
+	pesky/torch pesky/lab/torch_table pesky/lab/pages/report/torch_section.py \
 	pesky/lab/torch_models.py pesky/lab/bench_models.py pesky/lab/bench_torch.py
 
 .DEFAULT_GOAL := help

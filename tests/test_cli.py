@@ -95,7 +95,7 @@ def test_figures_write_pictures_and_print_nothing_but_json(name, tmp_path):
     numbers = json.loads(result.stdout)
     assert numbers["figure"] == name
     assert sorted(path.name for path in folder.iterdir()) == [
-        f"{name}.{x}" for x in ("json", "png", "svg")
+        f"{name}{ending}" for ending in ("-narrow.svg", ".json", ".png", ".svg")
     ]
     assert sorted(numbers["files"]) == sorted(str(path) for path in folder.iterdir())
     assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -226,11 +226,11 @@ def test_what_is_in_the_way_of_a_file_is_told_before_any_work(
 
 def test_files_in_a_folder_may_be_links(tmp_path):
     (tmp_path / "far").mkdir()
-    for kind in ("png", "svg", "json"):
-        (tmp_path / f"idealised.{kind}").symlink_to(f"far/{kind}")
+    for kind in (".png", ".svg", "-narrow.svg", ".json"):
+        (tmp_path / f"idealised{kind}").symlink_to(f"far/{kind}")
     assert pesky_command("figure", "idealised", "--out", str(tmp_path)).returncode == 0
-    for kind in ("png", "svg", "json"):
-        assert (tmp_path / f"idealised.{kind}").is_symlink()
+    for kind in (".png", ".svg", "-narrow.svg", ".json"):
+        assert (tmp_path / f"idealised{kind}").is_symlink()
         assert (tmp_path / "far" / kind).stat().st_size > 0
 
 

@@ -1,6 +1,8 @@
 """The claims that the first four figures make, from fresh seeds."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,11 +96,11 @@ def test_a_picture_that_fails_leaves_the_old_one_and_no_temporary(tmp_path, monk
     picture.save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def fail(path, **options):
-        path.write_bytes(b"half a picture")
+    def fail(path, content):
+        path.write_text("half a picture")
         raise OSError("disk full")
 
-    monkeypatch.setattr(picture.figure, "savefig", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="disk full"):
         picture.save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -121,3 +123,14 @@ def test_the_same_numbers_give_the_same_svg(tmp_path):
         idealised.make().save(folder)
         texts.append((folder / "idealised.svg").read_bytes())
     assert texts[0] == texts[1]
+
+
+def test_a_narrow_picture_has_its_panels_below_each_other():
+    picture = bowl.make(runs=3, steps=20)
+    size = picture.figure.get_size_inches().tolist()
+    width, height = map(float, re.search(rb'width="(.*?)pt" height="(.*?)pt"', picture.svg()).groups())
+    narrow = picture.narrow_svg()
+    found = map(float, re.search(rb'width="(.*?)pt" height="(.*?)pt"', narrow).groups())
+    assert next(found) < width
+    assert next(found) > 2 * height
+    assert picture.figure.get_size_inches().tolist() == size

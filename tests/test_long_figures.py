@@ -153,7 +153,7 @@ def test_the_command_leaves_numbers_and_pictures_and_no_checkpoint(tmp_path, cap
     assert "after epoch 2 of 2" in printed.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "epochs-3-hidden-2-epochs-seed-0.errors.json",
-        *(f"epochs.{kind}" for kind in ("json", "png", "svg")),
+        *(f"epochs{ending}" for ending in ("-narrow.svg", ".json", ".png", ".svg")),
     ]
     assert run(["figure", "epochs", *arguments]) == 0
     again = capsys.readouterr()

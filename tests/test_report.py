@@ -2,28 +2,21 @@
 
 import json
 import re
-import shutil
-import subprocess
-from html import escape
+from importlib.resources import files
 
 import pytest
 
 from pesky.cli import run
-from pesky.lab.benchmarks import METHODS
+from pesky.lab.benchmarks import BENCHMARKS, GRANULARITIES, METHODS
+from pesky.lab.pages.report import report_page
+from pesky.lab.pages.report.marks import mark
+from pesky.lab.pages.reproduction import reproduction_page
 from pesky.lab.race.contest import protocol_of
 from pesky.lab.race.grids import settings_of, settings_text
 from pesky.lab.race.store import Row, RunKey, Store
-from pesky.lab.report import report_page
-from pesky.lab.report.scatter import mark
-from pesky.lab.reproduction import reproduction_page
 from pesky.online import NUMERICS_VERSION
+from tests.browser import CHROMIUM, probed
 from tests.test_cli import assert_one_clear_line, pesky_command
-
-CHROMIUM = shutil.which("chromium")
-QUIET = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
 
 
 def add(store, benchmark, method, settings, seed, train, test, status="finished"):
@@ -57,14 +50,14 @@ def torch_store(tmp_path):
     pytest.importorskip("torch")
     from pesky.lab.torch_table import rows as torch_rows
     from pesky.lab.torch_table.contestants import CONTESTANTS
-    from pesky.lab.torch_table.table import Table
+    from pesky.lab.torch_table.table import TorchTable
     from pesky.lab.torch_table.tasks import TASKS
     from tests.lab.toys import some_row
 
     path = tmp_path / "torch.sqlite"
     task = TASKS["quadratic"]
     untuned = [one for one in CONTESTANTS.values() if not one.is_tuned]
-    table = Table((task,), tuple(untuned))
+    table = TorchTable((task,), tuple(untuned))
     with torch_rows.Store(path) as opened:
         for place, one in enumerate(untuned):
             for seed in range(3):
@@ -77,9 +70,10 @@ def test_the_page_holds_the_pytorch_table_with_ranks_and_curves(store, torch_sto
     page = report_page(store, torch_store=torch_store)
     part = page.split("<h2>In PyTorch, nothing set</h2>")[1]
     cells = ("quadratic", "0.25 ± 0", "2.25 ± 0", "2.5 ± 0.58", "4.5 ± 0.58")
-    assert "".join(f"<td>{cell}</td>" for cell in cells) in part
+    row, *numbers = cells
+    assert f'<th scope="row">{row}</th>' + "".join(f"<td>{cell}</td>" for cell in numbers) in part
     assert "over 1 of 13 tasks" in part
-    assert "<td>VSGD robust</td><td>1.00</td><td>1.00</td>" in part
+    assert "VSGD robust</th><td>1.00</td><td>1.00</td>" in part
     assert part.count("<figure>") == 1
     assert "lenet" not in part
 
@@ -90,13 +84,14 @@ def test_the_page_says_how_to_get_the_pytorch_table(store):
 
 def test_the_page_holds_claim_tables_points_and_what_is_missing(store):
     page = report_page(store)
-    assert "untuned: vsgd-l 7.51 %" in page
-    assert "best of 68 tuned settings: sgd (eta0 3e-7, gamma 0) 9.81 %" in page.replace("<br>", "")
-    assert "<b>7.51 ± 0.00</b>" in page
-    assert "paper 7.60" in page
-    assert page.count('class="miss"') == 2  # SGD's train and test error are far from the paper's
+    words = " ".join(re.sub("<.*?>", " ", page).split())
+    assert "M0 untuned vSGD-l 7.51 % best of 68 tuned settings" in words
+    assert "tuned settings SGD (eta0 3e-7, gamma 0) 9.81 %" in words
+    assert "<td><b>7.51 ± 0.00</b><small>7.50</small></td>" in page
+    assert '9.81 ± 0.00<span class="star">*</span><small>7.60</small>' in page
+    assert page.count('class="star"') == 2  # SGD's train and test error are far from the paper's
     assert page.count("data-tip=") == 61 + 1
-    assert "M1: vsgd-l" in page
+    assert "M1: vSGD-l, vSGD-b" in page
     assert "pesky figure rates" in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
 
@@ -157,6 +152,14 @@ def test_every_method_has_a_mark_of_its_own_in_the_key():
     assert len({mark(method) for method in METHODS}) == len(METHODS)
 
 
+def test_the_papers_three_forms_differ_in_shape_and_fill():
+    marks = [mark(method) for method in GRANULARITIES]
+    assert len({re.sub('class="[^"]*"', "", one) for one in marks}) == 3
+    assert [re.findall('class="(vsgd-.)"', one) for one in marks] == [["vsgd-l"], ["vsgd-b"], ["vsgd-g"]]
+    style = files("pesky.lab.pages.report").joinpath("style.css").read_text(encoding="utf-8")
+    assert len(set(re.findall(r"svg \.vsgd-. \{ fill: (.*?); \}", style))) == 3
+
+
 def test_an_empty_store_says_what_to_run(tmp_path):
     with Store(tmp_path / "empty.sqlite") as opened:
         assert "pesky race digits" in report_page(opened)
@@ -182,6 +185,28 @@ def test_commands_write_the_pages(store, torch_store, tmp_path):
     assert "Table 3" in (tmp_path / "reproduction.md").read_text()
     missing = pesky_command("report", "--store", str(tmp_path / "none.sqlite"), cwd=tmp_path)
     assert_one_clear_line(missing, "none.sqlite", "pesky race")
+
+
+def test_rows_in_files_are_shown_like_those_in_a_store(
+    store, torch_store, tmp_path, capsys, monkeypatch
+):
+    from pesky.lab.torch_table import rows as torch_rows
+
+    monkeypatch.chdir(tmp_path)
+    store.export(tmp_path / "M0.csv")
+    with torch_rows.Store(torch_store) as opened:
+        opened.export(tmp_path / "torch-table.csv")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    before = {path.name for path in tmp_path.iterdir()}
+    named = ["M0.csv", "torch-table.csv", "other.csv"]
+    assert run(["report", *named, "--out", "page", "--figures", "none"]) == 0
+    (skipped,) = capsys.readouterr().err.splitlines()
+    assert skipped.startswith("pesky: other.csv is skipped: its columns are a, b;")
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert page == report_page(store, None, torch_store, "M0.csv, torch-table.csv")
+    assert run(["figure", "errors", "M0.csv", "--out", "drawn"]) == 0
+    assert json.loads((tmp_path / "drawn" / "errors-mnist.json").read_text())["missing"] == ["M1", "M2"]
+    assert {path.name for path in tmp_path.iterdir()} == before | {"page", "drawn"}
 
 
 def test_the_reproduction_passes_over_files_with_other_rows_and_says_so(
@@ -222,52 +247,73 @@ def test_a_reproduction_without_the_rows_named_is_one_clear_line(store, tmp_path
     assert list(made.iterdir()) == []
 
 
-PROBE = """<script>
-addEventListener("load", () => setTimeout(() => {
-  const point = document.querySelector(".point.winner");
-  point.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
-  const tip = document.getElementById("tip");
-  const shown = tip.hidden ? null : tip.textContent;
-  const box = tip.getBoundingClientRect();
-  document.querySelector("h1").dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
-  parent.document.body.dataset.probe = JSON.stringify({
-    shown, hidesAgain: tip.hidden, inside: box.left >= 0 && box.right <= innerWidth,
-    wide: document.documentElement.scrollWidth, width: innerWidth,
-  });
-}, 100));
-</script></body>"""
+PROBE = """
+const point = document.querySelector(".point.winner");
+point.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+const tip = document.getElementById("tip");
+const shown = tip.hidden ? null : tip.textContent;
+const box = tip.getBoundingClientRect();
+document.querySelector("h1").dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+const fits = (element) => {
+  const {left, right} = element.getBoundingClientRect();
+  return left >= 0 && right <= innerWidth;
+};
+const tables = [...document.querySelectorAll(".wide")].map((table) => {
+  const wanted = table.scrollWidth;
+  table.scrollLeft = wanted;
+  const edge = table.getBoundingClientRect();
+  const names = [...table.querySelectorAll("tbody th")].map((name) => name.getBoundingClientRect());
+  const last = table.querySelector("tbody tr").lastElementChild.getBoundingClientRect();
+  return {
+    scrolls: wanted > table.clientWidth,
+    namesStay: names.every((name) => Math.abs(name.left - edge.left) < 1),
+    endIsReached: last.right <= edge.right + 1,
+  };
+});
+const left = (element) => Math.round(element.getBoundingClientRect().left);
+return {
+  shown, hidesAgain: tip.hidden, inside: box.left >= 0 && box.right <= innerWidth,
+  wide: document.documentElement.scrollWidth, width: innerWidth, tables,
+  outside: [...document.querySelectorAll("body > *, li, figure img, .plots svg, footer")].filter(
+    (element) => !fits(element)).map((element) => element.outerHTML.slice(0, 80)),
+  columns: new Set([...document.querySelectorAll(".plots svg")].map(left)).size,
+  broken: [...document.images].filter((image) => !image.naturalWidth).length,
+  narrow: [...document.querySelectorAll("picture")].filter(
+    (picture) => picture.lastChild.currentSrc === picture.firstChild.srcset).length,
+  pictures: document.querySelectorAll("picture").length,
+};
+"""
+
+
+def add_everything(store, benchmarks):
+    """A result of every method on every benchmark, as wide as tables get."""
+    for benchmark in benchmarks:
+        for method in METHODS:
+            settings = settings_of(method, "full", benchmark)[-1]
+            for seed in (0, 1, 100, 101):
+                add(store, benchmark, method, settings, seed, 45.6 + seed % 7, 58.33 + seed % 7)
 
 
 @pytest.mark.subprocess
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("width", [390, 1200])
-def test_the_page_works_in_a_browser(store, torch_store, tmp_path, width):
-    # In a frame, because a window of its own cannot be as narrow as a phone.
-    page = escape(report_page(store, torch_store=torch_store).replace("</body>", PROBE), quote=True)
-    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe>'
-    path = tmp_path / "report.html"
-    path.write_text(f"<!doctype html><meta charset=utf-8><body>{frame}</body>", encoding="utf-8")
-    result = subprocess.run(
-        [
-            *(
-                CHROMIUM,
-                *QUIET,
-                f"--user-data-dir={tmp_path / 'profile'}",
-                f"--window-size={width + 100},1000",
-            ),
-            *("--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", path.as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert "CONSOLE" not in result.stderr
-    found = re.search(r'data-probe="(.*?)"', result.stdout)
-    assert found, result.stdout[-500:]
-    probe = json.loads(found[1].replace("&quot;", '"'))
-    assert probe["shown"].startswith("vsgd-l\nnothing to set\ntrain 6.7") or "eta0" in probe["shown"]
-    assert probe["hidesAgain"]
-    assert probe["inside"]
-    assert probe["width"] == width
-    assert probe["wide"] <= width
+def test_the_page_works_in_a_browser(tmp_path, torch_store, width):
+    assert run(["figure", "bowl", "--runs", "3", "--steps", "20", "--out", str(tmp_path)]) == 0
+    with Store(tmp_path / "race.sqlite") as opened:
+        add_everything(opened, BENCHMARKS)
+        page = report_page(opened, tmp_path, torch_store)
+    found = probed(page, PROBE, width, tmp_path)
+    assert found["shown"].startswith(("vSGD-l\nnothing to set\ntrain 4", "SGD\neta0"))
+    assert found["hidesAgain"]
+    assert found["inside"]
+    assert found["width"] == width
+    assert found["wide"] <= width
+    assert found["outside"] == []
+    assert found["broken"] == 0
+    assert len(found["tables"]) == 6
+    assert all(table["namesStay"] and table["endIsReached"] for table in found["tables"])
+    is_phone = width == 390
+    assert any(table["scrolls"] for table in found["tables"]) == is_phone
+    assert (found["columns"] == 1) == is_phone
+    assert found["pictures"] == 2
+    assert found["narrow"] == (2 if is_phone else 0)

@@ -11,7 +11,7 @@ from pesky.cli.progress import live_bar
 from pesky.lab.benchmarks import Benchmark
 from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.runner import Progress, Race
-from pesky.lab.race.table import Cell, Standing
+from pesky.lab.race.standings import MeanError, Standing
 
 __all__ = ["live_view", "print_standings"]
 
@@ -55,7 +55,7 @@ def print_standings(benchmark: Benchmark, rows: list[Standing]) -> None:
     Console().print(table)
 
 
-def _shown(cell: Cell | None) -> str:
+def _shown(cell: MeanError | None) -> str:
     if cell is None:
         return "-"
     text = f"{cell.mean:.2f}±{cell.deviation:.2f}"

@@ -73,8 +73,8 @@ def race_command(
     from pesky.cli.leaderboard import live_view, print_standings
     from pesky.lab.completing import Interrupted
     from pesky.lab.race.runner import Race
+    from pesky.lab.race.standings import Standing, standings
     from pesky.lab.race.store import Store
-    from pesky.lab.race.table import Standing, standings
 
     tables: dict[str, list[Standing]] = {}
     with _workers(jobs, cluster) as workers:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pesky.lab.completing import Progress
     from pesky.lab.torch_table.contestants import Contestant
     from pesky.lab.torch_table.rows import Row, RunKey, Store
-    from pesky.lab.torch_table.table import Standing, Table
+    from pesky.lab.torch_table.table import Standing, TorchTable
 
 __all__ = ["torch_table_command"]
 
@@ -116,24 +116,24 @@ def torch_table_command(
 
 def _tables(
     tasks: str, contestants: str, seeds: int, quick: bool, ablation: bool
-) -> "tuple[Table, Table]":
+) -> "tuple[TorchTable, TorchTable]":
     """Return the table to run, and the one that the page shows: of an ablation that is the full one."""
     from pesky.lab.torch_table.ablation import ABLATION_TASKS
     from pesky.lab.torch_table.contestants import CONTESTANTS, VARIANTS
-    from pesky.lab.torch_table.table import Table
+    from pesky.lab.torch_table.table import TorchTable
     from pesky.lab.torch_table.tasks import TASKS
 
     known = CONTESTANTS
     if ablation:
         known = {"vsgd": CONTESTANTS["vsgd"], **VARIANTS}
         tasks = tasks or ",".join(ABLATION_TASKS)
-    table = Table(
+    table = TorchTable(
         tuple(_chosen("task", tasks, TASKS)),
         tuple(_chosen("contestant", contestants, known)),
         seeds,
         quick,
     )
-    full = Table(tuple(TASKS.values()), tuple(CONTESTANTS.values()), seeds, quick)
+    full = TorchTable(tuple(TASKS.values()), tuple(CONTESTANTS.values()), seeds, quick)
     return table, full if ablation else table
 
 
@@ -164,7 +164,7 @@ def _command(
     return " ".join([*words, "--out docs"])
 
 
-def _run(table: "Table", store: "Store", jobs: int, data: Path | None) -> None:
+def _run(table: "TorchTable", store: "Store", jobs: int, data: Path | None) -> None:
     """Do the runs that are missing, and say how to go on if stopped."""
     from dataclasses import replace
 
@@ -196,7 +196,7 @@ def _installed(contestants: "tuple[Contestant, ...]") -> "Iterator[Contestant]":
 
 
 @contextmanager
-def _watching(table: "Table") -> Iterator[None]:
+def _watching(table: "TorchTable") -> Iterator[None]:
     """Show progress as a bar; in a log file, as a line a run."""
     last = ""
 
@@ -228,7 +228,7 @@ def _last(progress: "Progress[RunKey, Row]") -> str:
 
 
 def _write(
-    table: "Table", store: "Store", folder: Path, command: str, pictures: Path | None
+    table: "TorchTable", store: "Store", folder: Path, command: str, pictures: Path | None
 ) -> list[Path]:
     """Write the page, and pictures if there is a folder for them."""
     from pesky.lab.torch_table.page import torch_page
@@ -244,7 +244,7 @@ def _write(
 
 
 def _draw(
-    table: "Table", store: "Store", folder: Path
+    table: "TorchTable", store: "Store", folder: Path
 ) -> tuple[list[Path], list[tuple[str, PurePosixPath]]]:
     """Draw what there is; return the files, and each picture's place as the page names it."""
     from pesky.lab.torch_table.drawing import fan, losses

@@ -72,6 +72,7 @@ def test_a_run_shows_stores_exports_and_draws(in_folder, capsys):
         "docs/torch.md",
         "docs/figures/torch-quadratic.png",
         "docs/figures/torch-quadratic.svg",
+        "docs/figures/torch-quadratic-narrow.svg",
     ]
     assert all((in_folder / name).stat().st_size > 0 for name in numbers["files"])
     page = (in_folder / "docs" / "torch.md").read_text()

@@ -169,7 +169,8 @@ def test_losses_are_drawn_against_steps_and_seconds(store, tmp_path):
         assert set(picture.numbers["curves"]) == set(CONTESTANTS)
         left, right = picture.figure.axes
         assert len(left.lines) == len(right.lines) == len(CONTESTANTS)
-        assert [path.suffix for path in picture.save(tmp_path)] == [".png", ".svg"]
+        names = [f"{picture.name}.png", f"{picture.name}.svg", f"{picture.name}-narrow.svg"]
+        assert [path.name for path in picture.save(tmp_path)] == names
 
 
 def test_the_fan_has_every_rate(store):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pesky.lab.race.standings import standings
 from pesky.lab.race.store import Store
-from pesky.lab.race.table import standings
 from tests.race.toy_race import OPTIONS
 from tests.race.toys import rows_of_race, toy_race, without_times
 

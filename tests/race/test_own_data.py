@@ -8,8 +8,8 @@ import pytest
 from pesky.cli import run
 from pesky.errors import InputError
 from pesky.lab.own_data import own_benchmark
+from pesky.lab.pages.report import report_page
 from pesky.lab.race.store import Store
-from pesky.lab.report import report_page
 from tests.race.toys import toy_task
 from tests.test_cli import assert_one_clear_line, pesky_command
 

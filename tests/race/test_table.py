@@ -9,8 +9,8 @@ from scipy.stats import ttest_ind
 
 from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark
+from pesky.lab.race.standings import SIGNIFICANCE, MeanError, agrees, standings
 from pesky.lab.race.store import Store
-from pesky.lab.race.table import SIGNIFICANCE, Cell, agrees, standings
 from tests.race.toys import (
     put_final_runs,
     put_tuning_runs,
@@ -190,6 +190,6 @@ def test_other_epochs_than_the_papers_are_not_compared_with_it(store):
 )
 def test_agreement_is_five_percent_or_two_standard_errors(mean, error, expected):
     assert agrees(mean, error, 10.0) is expected
-    cell = Cell(mean, error * math.sqrt(10), 10, bold=False, paper=10.0)
+    cell = MeanError(mean, error * math.sqrt(10), 10, bold=False, paper=10.0)
     assert cell.agrees is expected
     assert cell.numbers()["agrees"] is expected

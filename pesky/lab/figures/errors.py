@@ -34,9 +34,7 @@ def make(store: Store, *, view: View) -> Picture:
     present = {name: one for name, one in recorded.items() if one.winners()}
     if not present:
         names = " ".join(VIEWS[view])
-        raise InputError(
-            f"the store {store.path} holds no results for this figure; run: pesky race {names}"
-        )
+        raise InputError(f"there are no rows for this figure yet; run: pesky race {names}")
     columns = min(3, len(present))
     rows = -(-len(present) // columns)
     figure, axes = new_figure(4.6 * columns, 4.6 * rows + 0.6, nrows=rows, ncols=columns, squeeze=False)

@@ -17,7 +17,7 @@ from pesky.lab.figures.picture import (
 from pesky.lab.race.grids import parse_settings
 from pesky.lab.torch_table.contestants import CONTESTANTS, Contestant
 from pesky.lab.torch_table.rows import Point, Row, Store, parse_curve
-from pesky.lab.torch_table.table import TUNING_SEED, Table, TaskRows
+from pesky.lab.torch_table.table import TUNING_SEED, TaskRows, TorchTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ _MARGIN = 1.2  # above and below
 _SHORTEST = 1e-4  # seconds: a clock may stand still at first, which logarithms do not like
 
 
-def losses(table: Table, rows: TaskRows) -> Picture | None:
+def losses(table: TorchTable, rows: TaskRows) -> Picture | None:
     """Draw every contestant's mean loss against steps and against seconds; None without any run."""
     curves = {
         contestant.name: mean_curve(rows.standing(contestant, range(table.seeds)).runs)
@@ -66,7 +66,7 @@ def losses(table: Table, rows: TaskRows) -> Picture | None:
     return Picture(f"torch-{rows.task.name}", figure, numbers)
 
 
-def fan(table: Table, store: Store) -> Picture | None:
+def fan(table: TorchTable, store: Store) -> Picture | None:
     """Draw VSGD over all rates of its tuned rivals, on the first task that has them all at one seed."""
     for rows in table.rows(store):
         ours = rows.row(CONTESTANTS["vsgd"], CONTESTANTS["vsgd"].settings[0], TUNING_SEED)

@@ -12,26 +12,23 @@ from typing import Any, Literal
 from pesky.errors import InputError
 from pesky.lab.completing import Completion, Progress
 from pesky.lab.datasets import data_folder
-from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS, Contestant
+from pesky.lab.torch_table.contestants import METHODS, Contestant
 from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey, Store
 from pesky.lab.torch_table.tasks import Task
 from pesky.lab.torch_table.workers import Workers
 
 __all__ = [
     "PARTS",
-    "RANKS_HEADER",
     "TUNING_SEED",
     "Number",
     "Part",
     "Standing",
-    "Table",
     "TaskRows",
+    "TorchTable",
     "average_ranks",
-    "rank_lines",
 ]
 
 TUNING_SEED = 0
-RANKS_HEADER = ("", "by training loss", "by test number")
 _QUICKER = 10  # times, of a quick table
 
 Part = Literal["train", "test"]
@@ -191,7 +188,7 @@ def _data_of(task: Task, stored: Sequence[str]) -> str:
 
 
 @dataclass
-class Table:
+class TorchTable:
     """Tasks, contestants and seeds; quick ones take a tenth of the steps."""
 
     tasks: tuple[Task, ...]
@@ -289,15 +286,6 @@ def average_ranks(
         if compared
     }
     return dict(sorted(ranks.items(), key=lambda item: item[1])), list(compared)
-
-
-def rank_lines(standings: dict[str, list[Standing]]) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return the lines of a table of average ranks, best first, and the tasks that they are over."""
-    (by_loss, tasks), (by_test, _) = (average_ranks(standings, part) for part in PARTS)
-    return [
-        (CONTESTANTS[name].title, f"{rank:.2f}", f"{by_test[name]:.2f}")
-        for name, rank in by_loss.items()
-    ], tasks
 
 
 def _rank(place: float, places: dict[str, float]) -> float:

@@ -11,14 +11,14 @@ from pesky.lab.race.grids import Settings, listed_methods
 from pesky.lab.race.store import Row
 from pesky.lab.race.tuning import Part
 
-__all__ = ["SIGNIFICANCE", "Cell", "Outcome", "Standing", "agrees", "standings", "without_result"]
+__all__ = ["SIGNIFICANCE", "MeanError", "Outcome", "Standing", "agrees", "standings", "without_result"]
 
 SIGNIFICANCE = 0.01  # the paper's p
 AGREEMENT = 0.05  # relative, beside two standard errors
 
 
 @dataclass(frozen=True)
-class Cell:
+class MeanError:
     """One number of Table 2 or 3 with what is known about it."""
 
     mean: float
@@ -65,13 +65,13 @@ class Standing:
     method: str
     settings: Settings | None  # None: no setting came to its end
     settings_tried: int
-    train: Cell | None
-    test: Cell | None
+    train: MeanError | None
+    test: MeanError | None
     failed: int  # final runs that diverged
     tuning_samples: int
     tuning_seconds: float
 
-    def cell(self, part: Part) -> Cell | None:
+    def error(self, part: Part) -> MeanError | None:
         """Return the error on the training or the test set."""
         return self.train if part == "train" else self.test
 
@@ -129,9 +129,9 @@ def standings(race: Outcome) -> list[Standing]:
     winners, results = race.winners(), race.results()
     bold = {part: _not_worse(results, part) for part in ("train", "test")}
 
-    def cell(method: str, part: Part) -> Cell | None:
+    def error(method: str, part: Part) -> MeanError | None:
         published = paper.published_error(part, race.benchmark_name, method, race.epochs)
-        return _cell(results.get(method, []), part, method in bold[part], published)
+        return _mean_error(results.get(method, []), part, method in bold[part], published)
 
     rows = []
     for method in race.methods:
@@ -141,8 +141,8 @@ def standings(race: Outcome) -> list[Standing]:
                 method=method,
                 settings=winners.get(method),
                 settings_tried=race.tried(method),
-                train=cell(method, "train"),
-                test=cell(method, "test"),
+                train=error(method, "train"),
+                test=error(method, "test"),
                 failed=sum(run.status != "finished" for run in results.get(method, [])),
                 tuning_samples=samples,
                 tuning_seconds=seconds,
@@ -162,12 +162,14 @@ def _values(runs: Sequence[Row], part: Part) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _cell(runs: Sequence[Row], part: Part, bold: bool, published: float | None) -> Cell | None:
+def _mean_error(
+    runs: Sequence[Row], part: Part, bold: bool, published: float | None
+) -> MeanError | None:
     values = _values(runs, part)
     if not values:
         return None
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Cell(statistics.fmean(values), deviation, len(values), bold, published)
+    return MeanError(statistics.fmean(values), deviation, len(values), bold, published)
 
 
 def _not_worse(results: dict[str, list[Row]], part: Part) -> set[str]:

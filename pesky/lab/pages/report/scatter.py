@@ -1,26 +1,19 @@
 """Training against test error of all settings, as an SVG whose points can be asked."""
 
 import math
-from collections.abc import Callable
 from html import escape
 
+from pesky.lab.benchmarks import METHOD_TITLES
+from pesky.lab.pages.report.marks import shape
 from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.tuning import Setting
 
-__all__ = ["mark", "scatter"]
+__all__ = ["scatter"]
 
-# Okabe and Ito's palette, as in the other figures; the paper's vSGD has the colour of the text.
-_COLOURS = {
-    "vsgd-robust": "#D55E00",
-    "sgd": "#0072B2",
-    "adagrad": "#E69F00",
-    "smd": "#009E73",
-    "amari": "#CC79A7",
-    "almeida": "#56B4E9",
-}
 _WIDTH, _HEIGHT = 360, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 14, 40
+_SMALL, _LARGE = 3.5, 7.5
 
 
 def scatter(title: str, recorded: Recorded, unit: str) -> str:
@@ -30,8 +23,8 @@ def scatter(title: str, recorded: Recorded, unit: str) -> str:
     x = _Axis([one.mean("train") for one in settings], _LEFT, _WIDTH - _RIGHT)
     y = _Axis([one.mean("test") for one in settings], _HEIGHT - _BOTTOM, _TOP)
     small = [one for one in settings if one not in winners]
-    points = [_point(one, x, y, unit, radius=3.5) for one in small]
-    points += [_point(one, x, y, unit, radius=8) for one in winners]
+    points = [_point(one, x, y, unit, "point", _SMALL) for one in small]
+    points += [_point(one, x, y, unit, "point winner", _LARGE) for one in winners]
     name = escape(title)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="group" aria-label="{name}: all settings">'
@@ -93,43 +86,10 @@ def _frame(x: _Axis, y: _Axis, unit: str) -> str:
     return "".join(parts)
 
 
-def _point(one: Setting, x: _Axis, y: _Axis, unit: str, radius: float) -> str:
+def _point(one: Setting, x: _Axis, y: _Axis, unit: str, kind: str, size: float) -> str:
     train, test = one.mean("train"), one.mean("test")
     errors = f"train {train:.2f} {unit}, test {test:.2f} {unit}"
-    tip = escape(f"{one.method}\n{settings_shown(one.settings)}\n{errors}", quote=True)
-    kind = "point winner" if radius > 5 else "point"
-    kind += "" if one.method in _COLOURS else " vsgd"
-    shape = _shape(one.method, x(train), y(test), radius)
-    colour = _fill(one.method)
-    return f'<g class="{kind}" {colour} tabindex="0" data-tip="{tip}"><title>{tip}</title>{shape}</g>'
-
-
-def mark(method: str) -> str:
-    """Return a method's mark as the plots have it, for the key beside them."""
-    kind = "mark" if method in _COLOURS else "mark vsgd"
-    shape = _shape(method, 0.0, 0.0, 8)
-    return f'<svg class="{kind}" viewBox="-9 -9 18 18" aria-hidden="true" {_fill(method)}>{shape}</svg>'
-
-
-def _fill(method: str) -> str:
-    return f'fill="{_COLOURS[method]}"' if method in _COLOURS else ""
-
-
-def _shape(method: str, x: float, y: float, size: float) -> str:
-    return _shapes.get(method, _circle)(x, y, size)
-
-
-def _circle(x: float, y: float, size: float) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}"/>'
-
-
-def _square(x: float, y: float, size: float) -> str:
-    return f'<rect x="{x - size:.1f}" y="{y - size:.1f}" width="{2 * size}" height="{2 * size}"/>'
-
-
-def _triangle(x: float, y: float, size: float) -> str:
-    corners = f"{x:.1f},{y - size:.1f} {x - size:.1f},{y + size:.1f} {x + size:.1f},{y + size:.1f}"
-    return f'<polygon points="{corners}"/>'
-
-
-_shapes: dict[str, Callable[[float, float, float], str]] = {"vsgd-b": _square, "vsgd-g": _triangle}
+    title = METHOD_TITLES[one.method]
+    tip = escape(f"{title}\n{settings_shown(one.settings)}\n{errors}", quote=True)
+    drawn = shape(one.method, x(train), y(test), size)
+    return f'<g class="{kind}" tabindex="0" data-tip="{tip}"><title>{tip}</title>{drawn}</g>'

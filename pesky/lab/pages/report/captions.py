@@ -8,7 +8,7 @@ from typing import Any
 
 from pesky.lab.figures.errors import VIEWS, View
 
-__all__ = ["FIGURES", "Figure"]
+__all__ = ["FIGURES", "Figure", "count"]
 
 Numbers = dict[str, Any]
 
@@ -31,21 +31,22 @@ class Figure:
             return f"{self.title}."
 
 
-def _count(number: int, thing: str) -> str:
+def count(number: int, thing: str) -> str:
+    """Return a number of things in words a reader expects: ``1 run``, ``1,000 steps``."""
     return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def _samples(numbers: Numbers) -> str:
-    return _count(numbers["samples"], "sample")
+    return count(numbers["samples"], "sample")
 
 
 def _steps(numbers: Numbers) -> str:
-    return f"{_count(numbers['steps'], 'step')}, {_count(numbers['runs'], 'run')}"
+    return f"{count(numbers['steps'], 'step')}, {count(numbers['runs'], 'run')}"
 
 
 def _jumps(numbers: Numbers) -> str:
-    jumps, every = _count(numbers["jumps"], "jump"), _count(numbers["every"], "step")
-    return f"{jumps} by {numbers['jump']:g} sigma, {every} apart, {_count(numbers['runs'], 'run')}"
+    jumps, every = count(numbers["jumps"], "jump"), count(numbers["every"], "step")
+    return f"{jumps} by {numbers['jump']:g} sigma, {every} apart, {count(numbers['runs'], 'run')}"
 
 
 def _raced(view: View) -> Callable[[Numbers], str]:
@@ -53,21 +54,21 @@ def _raced(view: View) -> Callable[[Numbers], str]:
 
 
 def _rates(numbers: Numbers) -> str:
-    return f"{_count(numbers['runs'], 'run')} of {_count(numbers['epochs'], 'epoch')}"
+    return f"{count(numbers['runs'], 'run')} of {count(numbers['epochs'], 'epoch')}"
 
 
 def _epochs(numbers: Numbers) -> str:
     _, hidden, _ = numbers["layers"]
-    return f"{_count(len(numbers['test']), 'epoch')}, {_count(hidden, 'hidden unit')}"
+    return f"{count(len(numbers['test']), 'epoch')}, {count(hidden, 'hidden unit')}"
 
 
 def _critical(numbers: Numbers) -> str:
-    return f"{_count(len(numbers['setups']), 'setup')}, {_count(numbers['runs'], 'run')} for each C"
+    return f"{count(len(numbers['setups']), 'setup')}, {count(numbers['runs'], 'run')} for each C"
 
 
 def _slow_start(numbers: Numbers) -> str:
     benchmarks = [name for name, value in numbers.items() if isinstance(value, dict)]
-    values, runs = _count(len(numbers["factors"]), "value"), _count(numbers["runs"], "run")
+    values, runs = count(len(numbers["factors"]), "value"), count(numbers["runs"], "run")
     return f"{', '.join(benchmarks)}, {values} of C, {runs} each"
 
 
