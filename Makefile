@@ -11,7 +11,7 @@ SETTING ?= default avx2 background
 # What cannot be imported without PyTorch.
 NEEDS_TORCH := tests/torch tests/lab tests/online/test_robust_torch.py \
 	pesky/torch pesky/lab/torch_table pesky/lab/pages/report/torch_section.py \
-	pesky/lab/torch_models.py pesky/lab/bench_models.py pesky/lab/bench_torch.py
+	pesky/lab/torch_models.py pesky/lab/bench/models.py pesky/lab/bench/update.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-portable test-oldest check format clean

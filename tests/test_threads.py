@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pesky.lab.threads import in_threads
+from pesky.lab.runs.threads import in_threads
 
 
 def test_results_come_in_the_order_of_the_things_and_so_many_at_a_time():

@@ -8,7 +8,7 @@ import pytest
 from pesky.cli import run
 from pesky.lab import paper
 from pesky.lab.own_data import own_benchmark
-from pesky.lab.runs import run_once
+from pesky.lab.runs.seeds import run_once
 from pesky.online import VSGD, Network
 from tests.race.test_own_data import samples, written_csv
 from tests.test_cli import assert_one_clear_line, pesky_command

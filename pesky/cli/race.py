@@ -71,7 +71,6 @@ def race_command(
     folder = ready_folder(out, "race.json") if out is not None else None
 
     from pesky.cli.leaderboard import live_view, print_standings
-    from pesky.lab.completing import Interrupted
     from pesky.lab.race.runner import Race
     from pesky.lab.race.standings import Standing, standings
     from pesky.lab.race.store import Store
@@ -87,11 +86,8 @@ def race_command(
                 opened.load(load)
             for name, contest in contests.items():
                 race = Race(contest, opened, competing[name], grid, seeds, workers)
-                try:
-                    with stopped_by_ctrl_c() as stop, live_view(race):
-                        race.run(stop)
-                except Interrupted:
-                    raise KeyboardInterrupt from None
+                with stopped_by_ctrl_c() as stop, live_view(race):
+                    race.run(stop)
                 tables[name] = standings(race)
                 if not as_json:
                     print_standings(contest.benchmark, tables[name])

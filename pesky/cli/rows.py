@@ -13,7 +13,7 @@ import typer
 from pesky.cli.options import DEFAULT_STORE
 from pesky.errors import InputError
 from pesky.lab.race.store import Store
-from pesky.lab.run_store import ForeignRowsError
+from pesky.lab.runs.store import ForeignRowsError
 from pesky.lab.torch_table.rows import Store as TorchStore
 
 __all__ = ["RowFiles", "RowStore", "Rows", "rows_from"]

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.markup import escape
-from rich.table import Table as ScreenTable
 
 from pesky.cli.options import DEFAULT_TORCH_STORE, DataFolder, Export, Jobs, Load, check_export
-from pesky.cli.output import AsJson, print_json, print_table, print_written, ready_folder
+from pesky.cli.output import AsJson, print_json, print_written, ready_folder
 from pesky.cli.progress import live_bar
+from pesky.cli.screen import print_table
 from pesky.errors import InputError, check_count
 from pesky.files import atomic_path
 from pesky.interrupts import stopped_by_ctrl_c
+from pesky.lab.pages.table import Table
 
 if TYPE_CHECKING:
-    from pesky.lab.completing import Progress
+    from pesky.lab.runs.completing import Progress
     from pesky.lab.torch_table.contestants import Contestant
     from pesky.lab.torch_table.rows import Row, RunKey, Store
     from pesky.lab.torch_table.table import Standing, TorchTable
@@ -168,7 +169,7 @@ def _run(table: "TorchTable", store: "Store", jobs: int, data: Path | None) -> N
     """Do the runs that are missing, and say how to go on if stopped."""
     from dataclasses import replace
 
-    from pesky.lab.completing import Interrupted
+    from pesky.lab.runs.completing import Interrupted
     from pesky.lab.torch_table.workers import workers
 
     runnable = replace(table, contestants=tuple(_installed(table.contestants)))
@@ -177,7 +178,7 @@ def _run(table: "TorchTable", store: "Store", jobs: int, data: Path | None) -> N
             runnable.run(store, places, data, stop)
         except Interrupted:
             print("stopped; the same command goes on from here", file=sys.stderr)
-            raise KeyboardInterrupt from None
+            raise
 
 
 def _installed(contestants: "tuple[Contestant, ...]") -> "Iterator[Contestant]":
@@ -261,20 +262,17 @@ def _draw(
 
 
 def _print_standings(task: str, rows: "list[Standing]") -> None:
-    screen = ScreenTable(title=task, title_justify="left", title_style="bold")
-    for heading in ("contestant", "training loss", "test", "seconds", "runs", "setting"):
-        screen.add_column(heading, justify="left" if heading in ("contestant", "setting") else "right")
-    for row in rows:
-        seconds = "-" if row.seconds is None else f"{row.seconds:.3g}"
-        runs = f"{len(row.runs)} of {row.wanted}"
-        if row.diverged:
-            runs += f", {len(row.diverged)} diverged"
-        screen.add_row(
+    lines = [
+        [
             row.contestant.name,
             str(row.number("train") or "-"),
             str(row.number("test") or "-"),
-            seconds,
-            runs,
+            "-" if row.seconds is None else f"{row.seconds:.3g}",
+            f"{len(row.runs)} of {row.wanted}"
+            + (f", {len(row.diverged)} diverged" if row.diverged else ""),
             row.setting or "-",
-        )
-    print_table(screen)
+        ]
+        for row in rows
+    ]
+    header = ("contestant", "training loss", "test", "seconds", "runs", "setting")
+    print_table(Table(header, lines, task, words=(0, 5)))

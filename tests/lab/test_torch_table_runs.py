@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pesky.errors import InputError
-from pesky.lab.completing import Interrupted
+from pesky.lab.runs.completing import Interrupted
 from pesky.lab.torch_table import contestants, text
 from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS, begin
 from pesky.lab.torch_table.instance import Instance, Measured, generator, in_eval_mode

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from pesky.errors import InputError
-from pesky.lab.completing import Interrupted
 from pesky.lab.race.store import Store as RaceStore
+from pesky.lab.runs.completing import Interrupted
 from pesky.lab.torch_table.contestants import METHODS
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.workers import workers

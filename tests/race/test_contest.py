@@ -9,13 +9,13 @@ import pytest
 from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark, Task, method_named
-from pesky.lab.completing import Interrupted
 from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE, PROTOCOL
 from pesky.lab.race.grids import parse_settings, settings_of
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.runner import Race
 from pesky.lab.race.store import Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS
+from pesky.lab.runs.completing import Interrupted
 from pesky.online import fit
 from tests.race.toys import (
     TOY,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pesky.errors import InputError
-from pesky.lab import run_store as store_module
 from pesky.lab.race.store import Row, Store
+from pesky.lab.runs import store as store_module
 from tests.race.toys import rows_of_race, some_key, some_row, toy_race, without_times
 from tests.test_files import NULL, made_device
 

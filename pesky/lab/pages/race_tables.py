@@ -7,7 +7,7 @@ from pesky.lab.benchmarks import METHOD_TITLES, METHODS
 from pesky.lab.pages.table import NOTHING, Cell, Table
 from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.standings import Standing, without_result
-from pesky.lab.race.tuning import Part
+from pesky.lab.runs.means import Part
 
 __all__ = [
     "Standings",

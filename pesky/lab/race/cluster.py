@@ -15,9 +15,9 @@ from typing import Any
 
 import pesky
 from pesky.errors import InputError
-from pesky.lab.completing import Interrupted
 from pesky.lab.race.contest import ROBUST_PROTOCOL, Contest
 from pesky.lab.race.store import Row, RunKey
+from pesky.lab.runs.completing import Interrupted
 from pesky.online import NUMERICS_VERSION
 
 __all__ = ["Cluster", "connected"]

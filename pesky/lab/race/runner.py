@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pesky.lab import completing
 from pesky.lab.race.contest import Contest
 from pesky.lab.race.grids import Grid, Settings, settings_of
 from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.race.workers import Threads, Workers
+from pesky.lab.runs import completing
 
 __all__ = ["Progress", "Race"]
 

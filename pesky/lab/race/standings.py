@@ -3,13 +3,13 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pesky.lab import paper
 from pesky.lab.race.grids import Settings, listed_methods
 from pesky.lab.race.store import Row
-from pesky.lab.race.tuning import Part
+from pesky.lab.runs.means import PARTS, Mean, Part
 
 __all__ = ["SIGNIFICANCE", "MeanError", "Outcome", "Standing", "agrees", "standings", "without_result"]
 
@@ -18,23 +18,15 @@ AGREEMENT = 0.05  # relative, beside two standard errors
 
 
 @dataclass(frozen=True)
-class MeanError:
+class MeanError(Mean):
     """One number of Table 2 or 3 with what is known about it."""
 
-    mean: float
-    deviation: float  # between runs
-    runs: int
-    bold: bool  # not different from the best at p = 0.01
-    paper: float | None
+    bold: bool = False  # not different from the best at p = 0.01
+    paper: float | None = None
 
     def __str__(self) -> str:
         """Mean and standard error."""
         return f"{self.mean:.2f} ± {self.error:.2f}"
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean."""
-        return self.deviation / math.sqrt(self.runs)
 
     @property
     def agrees(self) -> bool | None:
@@ -127,11 +119,12 @@ class Outcome(Protocol):
 def standings(race: Outcome) -> list[Standing]:
     """Return every method's standing, best test error first; those without a result come last."""
     winners, results = race.winners(), race.results()
-    bold = {part: _not_worse(results, part) for part in ("train", "test")}
+    bold = {part: _not_worse(results, part) for part in PARTS}
 
     def error(method: str, part: Part) -> MeanError | None:
         published = paper.published_error(part, race.benchmark_name, method, race.epochs)
-        return _mean_error(results.get(method, []), part, method in bold[part], published)
+        found = MeanError.of(_values(results.get(method, []), part))
+        return found and replace(found, bold=method in bold[part], paper=published)
 
     rows = []
     for method in race.methods:
@@ -160,16 +153,6 @@ def without_result(benchmark: str, rows: Mapping[str, Standing]) -> list[str]:
 def _values(runs: Sequence[Row], part: Part) -> list[float]:
     values = (getattr(run, part) for run in runs if run.status == "finished")
     return [value for value in values if value is not None]
-
-
-def _mean_error(
-    runs: Sequence[Row], part: Part, bold: bool, published: float | None
-) -> MeanError | None:
-    values = _values(runs, part)
-    if not values:
-        return None
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return MeanError(statistics.fmean(values), deviation, len(values), bold, published)
 
 
 def _not_worse(results: dict[str, list[Row]], part: Part) -> set[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pesky.lab.run_store import Layout, RunStore
+from pesky.lab.runs.store import Layout, RunStore
 
 __all__ = ["Row", "RunKey", "Store"]
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pesky.lab.race.grids import Settings
 from pesky.lab.race.store import Row
+from pesky.lab.runs.means import Part
 
-__all__ = ["FINAL_SEEDS_FROM", "TUNING_SEEDS", "Part", "Select", "Setting", "winner"]
+__all__ = ["FINAL_SEEDS_FROM", "TUNING_SEEDS", "Select", "Setting", "winner"]
 
-Part = Literal["train", "test"]
 Select = Literal["test", "validation"]
 
 TUNING_SEEDS = (0, 1)

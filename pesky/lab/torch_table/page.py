@@ -5,13 +5,12 @@ from pathlib import PurePosixPath
 
 from pesky.lab.pages.markdown import markdown_table
 from pesky.lab.pages.table import NOTHING, Table
+from pesky.lab.runs.means import PARTS, Part
 from pesky.lab.torch_table.ablation_page import ablation_section
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.table import (
-    PARTS,
     TUNING_SEED,
-    Part,
     Standing,
     TaskRows,
     TorchTable,

@@ -7,21 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pesky.errors import InputError
-from pesky.lab.completing import Completion, Progress
 from pesky.lab.datasets import data_folder
+from pesky.lab.runs.completing import Completion, Progress
+from pesky.lab.runs.means import PARTS, Mean, Part
 from pesky.lab.torch_table.contestants import METHODS, Contestant
 from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey, Store
 from pesky.lab.torch_table.tasks import Task
 from pesky.lab.torch_table.workers import Workers
 
 __all__ = [
-    "PARTS",
     "TUNING_SEED",
     "Number",
-    "Part",
     "Standing",
     "TaskRows",
     "TorchTable",
@@ -31,22 +30,9 @@ __all__ = [
 TUNING_SEED = 0
 _QUICKER = 10  # times, of a quick table
 
-Part = Literal["train", "test"]
-PARTS: tuple[Part, ...] = ("train", "test")
 
-
-@dataclass(frozen=True)
-class Number:
+class Number(Mean):
     """A mean over seeds."""
-
-    mean: float
-    deviation: float
-    runs: int
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean."""
-        return self.deviation / math.sqrt(self.runs)
 
     def __str__(self) -> str:
         """Return it as pages and screens show it."""
@@ -84,11 +70,7 @@ class Standing:
 
     def number(self, part: Part) -> Number | None:
         """Return the mean over the runs that came to their end."""
-        values = [getattr(run, part) for run in self.runs if run.status == "finished"]
-        if not values:
-            return None
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        return Number(statistics.fmean(values), deviation, len(values))
+        return Number.of([getattr(run, part) for run in self.runs if run.status == "finished"])
 
     def place(self, part: Part) -> float:
         """Return what it is ranked by: its mean; diverged in any run is last."""

@@ -16,7 +16,7 @@ from pesky.lab.pages.report.scatter import scatter
 from pesky.lab.race.recorded import Recorded, own_benchmarks
 from pesky.lab.race.standings import standings
 from pesky.lab.race.store import Store
-from pesky.lab.race.tuning import Part
+from pesky.lab.runs.means import Part
 
 __all__ = ["report_page"]
 

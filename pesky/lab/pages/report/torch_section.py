@@ -6,11 +6,12 @@ from pesky.lab.figures.picture import Picture
 from pesky.lab.pages.html import html_figure, html_note, html_table
 from pesky.lab.pages.report.captions import count
 from pesky.lab.pages.table import NOTHING, Table
+from pesky.lab.runs.means import PARTS
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.drawing import fan, losses
 from pesky.lab.torch_table.page import ranks_table
 from pesky.lab.torch_table.rows import Store
-from pesky.lab.torch_table.table import PARTS, Standing, TorchTable
+from pesky.lab.torch_table.table import Standing, TorchTable
 from pesky.lab.torch_table.tasks import TASKS
 
 __all__ = ["torch_section"]

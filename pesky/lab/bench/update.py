@@ -1,6 +1,6 @@
 """How fast the PyTorch optimizer is: ratios within one run, because machines differ and are noisy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -13,9 +13,9 @@ from pesky.torch import VSGD
 from pesky.torch.eager import EagerBatch
 from pesky.torch.stepping import part_of
 
-__all__ = ["Run", "Say", "bench_update", "in_turns", "with_threads"]
+__all__ = ["SIZES", "THREADS", "Run", "Say", "bench_update", "in_turns", "with_threads"]
 
-SIZES = (1_000_000, 10_000_000)
+SIZES = (1_000_000, 10_000_000)  # parameters, of a thorough measurement
 THREADS = (1, 2)
 _LAYERS = 10  # tensors that the parameters come in
 _MANY = 1000  # tensors of the measurement of what a tensor costs
@@ -26,29 +26,34 @@ Run = Callable[[], None]
 
 
 def bench_update(
-    *, repeats: int = 15, sizes: tuple[int, ...] = SIZES, say: Say = lambda text: None
+    *,
+    repeats: int = 5,
+    sizes: Sequence[int] = SIZES[:1],
+    threads: Sequence[int] = THREADS[:1],
+    say: Say = lambda text: None,
 ) -> list[dict[str, Any]]:
     """Time `step()` alone beside fused Adam's and beside the same rule in eager operations.
 
     The contestants take turns, so that whatever disturbs the machine disturbs all; medians are kept.
+    `sizes` are numbers of parameters, `threads` how many torch may use.
     """
     check_count("repeats", repeats)
     rows = []
-    for threads in with_threads():
+    for count in with_threads(threads):
         for size in sizes:
-            say(f"{size:,} parameters, {threads} thread{'s' * (threads > 1)}")
-            rows.append(_bench_size(size, threads, repeats))
-        rows.append(_bench_many(threads, repeats))
+            say(f"{size:,} parameters, {count} thread{'s' * (count > 1)}")
+            rows.append(_bench_size(size, count, repeats))
+        rows.append(_bench_many(count, repeats))
     return rows
 
 
-def with_threads() -> Iterator[int]:
-    """Let torch use one thread, then two; then as many as before."""
+def with_threads(counts: Sequence[int]) -> Iterator[int]:
+    """Let torch use so many threads, one count after the other; then as many as before."""
     before = torch.get_num_threads()
     try:
-        for threads in THREADS:
-            torch.set_num_threads(threads)
-            yield threads
+        for count in counts:
+            torch.set_num_threads(count)
+            yield count
     finally:
         torch.set_num_threads(before)
 

@@ -6,15 +6,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Generic
 
-from pesky.lab.run_store import Key, Row, RunStore
+from pesky.lab.runs.store import Key, Row, RunStore
 
 __all__ = ["Completion", "Interrupted", "Progress"]
 
 _OTHERS_PAUSE = 0.5  # seconds between looks at what other processes have claimed
 
 
-class Interrupted(Exception):  # noqa: N818 (not an error)
-    """A run was stopped before its end and left nothing behind."""
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped before its end, by Ctrl-C or whoever stands for it, and left nothing behind."""
 
 
 @dataclass

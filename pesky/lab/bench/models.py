@@ -1,6 +1,7 @@
 """What curvature and whole training steps cost on small models: ratios within one run."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pesky.errors import check_count
-from pesky.lab.bench_torch import Run, Say, in_turns, with_threads
+from pesky.lab.bench.update import THREADS, Run, Say, in_turns, with_threads
 from pesky.lab.torch_models import MODELS, Case
 from pesky.torch import VSGD, bbprop
 
@@ -16,19 +17,29 @@ __all__ = ["bench_models"]
 
 _RARELY = 10  # steps to a measurement of curvature, in the cheaper setting
 _SETTLED = 225  # robust steps after which measurements are as seldom as they may be
+_BATCH, _FEW = 64, 8  # samples to time a step on, and to settle on
 _BACKPACK = ("LeNet", "MLP")  # it wants sequences of layers that it knows
 
 
 def bench_models(
-    *, repeats: int = 15, names: tuple[str, ...] = tuple(MODELS), say: Say = lambda text: None
+    *,
+    repeats: int = 5,
+    names: Sequence[str] = tuple(MODELS),
+    threads: Sequence[int] = THREADS[:1],
+    with_backpack: bool = False,
+    say: Say = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Time forward and backward passes, with bbprop, and whole steps beside fused Adam's; batch 64."""
+    """Time forward and backward passes, with bbprop, and whole steps beside fused Adam's; batch 64.
+
+    `threads` are how many torch may use; `with_backpack` also times BackPACK, where it is installed.
+    """
     check_count("repeats", repeats)
     rows = []
-    for threads in with_threads():
+    for count in with_threads(threads):
         for name in names:
-            say(f"{name}, {threads} thread{'s' * (threads > 1)}")
-            rows.append({"model": name, "threads": threads, **_bench_model(name, repeats)})
+            say(f"{name}, {count} thread{'s' * (count > 1)}")
+            row = {"model": name, "threads": count, **_bench_model(name, repeats)}
+            rows.append(row | (_backpack(name, repeats) if with_backpack and name in _BACKPACK else {}))
     return rows
 
 
@@ -56,7 +67,6 @@ def _bench_model(name: str, repeats: int) -> dict[str, Any]:
         f"paper_step_over_adam_step_curvature_every_{_RARELY}": ten["paper_rarely"] / ten["adam"],
         "robust_step_over_adam_step": ten["robust"] / ten["adam"],
         f"robust_step_over_adam_step_curvature_every_{_RARELY}": ten["robust_rarely"] / ten["adam"],
-        **(_backpack(name, repeats) if name in _BACKPACK else {}),
     }
 
 
@@ -109,8 +119,10 @@ def _vsgd(case: Case, dialect: Literal["paper", "robust"], steps_before: int, **
     def run() -> None:
         optimizer.minimize(lambda: _loss(case))
 
+    # On a part of the batch, which costs less; the first steps on all of it are not timed either.
+    few = Case(case.model, case.inputs[:_FEW], case.targets[: _FEW * len(case.targets) // _BATCH])
     for _ in range(steps_before):
-        run()
+        optimizer.minimize(lambda: _loss(few))
     return run
 
 

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pesky.lab.benchmarks import Benchmark, Task
 from pesky.lab.plain import finite_or_none
-from pesky.lab.threads import in_threads
-from pesky.online import FitResult, Method, Moment, Network, fit
+from pesky.lab.runs.threads import in_threads
+from pesky.lab.runs.training import Training
+from pesky.online import FitResult, Method, Moment, Network
 
 __all__ = ["EpochReport", "RunResult", "run_once", "run_seeds"]
 
@@ -60,27 +59,14 @@ def run_once(
     stop: threading.Event | None = None,
 ) -> RunResult:
     """Train from the seed's own start, in the seed's own order, and measure both errors."""
-    network = benchmark.network(seed)
+    training = Training(benchmark, task, seed)
 
     def after_epoch(moment: Moment) -> None:
         if report is not None and moment.end_of_epoch:
-            test = network.error(task.test_inputs, task.test_targets)
-            report(EpochReport(seed, round(moment.epoch), moment.loss, test))
+            report(EpochReport(seed, round(moment.epoch), moment.loss, training.error("test")))
 
-    result = fit(
-        network,
-        method,
-        task.train_inputs,
-        task.train_targets,
-        epochs=epochs,
-        seed=seed,
-        callback=after_epoch,
-        stop=stop,
-    )
-    with np.errstate(over="ignore", invalid="ignore"):  # of a run that diverged
-        train = network.error(task.train_inputs, task.train_targets)
-        test = network.error(task.test_inputs, task.test_targets)
-    return RunResult(seed, train, test, network, result)
+    result = training.run(method, epochs=epochs, watch=after_epoch, stop=stop)
+    return RunResult(seed, training.error("train"), training.error("test"), training.network, result)
 
 
 def run_seeds(

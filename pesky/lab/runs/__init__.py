@@ -1,0 +1,6 @@
+"""What every comparison is made of: one run, runs side by side, and the store that keeps them.
+
+- `training`: one network of the online engine, from its seed's start to its errors.
+- `seeds`: a few such runs side by side, for commands and figures that keep no store.
+- `store`: runs as rows of a SQLite file; `completing` does those that it lacks, by `workers`.
+"""
