@@ -17,8 +17,9 @@ from pesky.lab.race.grids import Grid, listed_methods, settings_of
 from pesky.lab.race.tuning import Select
 
 if TYPE_CHECKING:
-    from pesky.lab.race.contest import Contest
-    from pesky.lab.race.workers import Workers
+    from pesky.lab.race.contest import Contest, ContestRun
+    from pesky.lab.race.rows import Row
+    from pesky.lab.runs.workers import Workers
 
 __all__ = ["race_command"]
 
@@ -71,9 +72,9 @@ def race_command(
     folder = ready_folder(out, "race.json") if out is not None else None
 
     from pesky.cli.leaderboard import live_view, print_standings
+    from pesky.lab.race.rows import Store
     from pesky.lab.race.runner import Race
     from pesky.lab.race.standings import Standing, standings
-    from pesky.lab.race.store import Store
 
     tables: dict[str, list[Standing]] = {}
     with _workers(jobs, cluster) as workers:
@@ -130,9 +131,9 @@ def _methods(benchmark: str, text: str, grid: Grid) -> tuple[str, ...]:
     return chosen
 
 
-def _workers(jobs: int, cluster: str | None) -> "AbstractContextManager[Workers]":
+def _workers(jobs: int, cluster: str | None) -> "AbstractContextManager[Workers[ContestRun, Row]]":
     if cluster is None:
-        from pesky.lab.race.workers import Threads
+        from pesky.lab.runs.workers import Threads
 
         return nullcontext(Threads(jobs or None))
     if jobs:

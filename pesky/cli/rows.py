@@ -12,15 +12,15 @@ import typer
 
 from pesky.cli.options import DEFAULT_STORE
 from pesky.errors import InputError
-from pesky.lab.race.store import Store
-from pesky.lab.runs.store import ForeignRowsError
+from pesky.lab.race.rows import Store
+from pesky.lab.runs.layout import ForeignRowsError
 from pesky.lab.torch_table.rows import Store as TorchStore
 
 __all__ = ["RowFiles", "RowStore", "Rows", "rows_from"]
 
 RowFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="[FILE]...", help="Rows that --export wrote, as CSV; else those of a store."),
+    typer.Argument(metavar="FILE", help="Rows that --export wrote, as CSV; else those of a store."),
 ]
 RowStore = Annotated[
     Path | None,

@@ -7,7 +7,7 @@ import numpy as np
 from pesky.errors import InputError
 from pesky.lab.benchmarks import error_unit
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
-from pesky.lab.race.store import Store
+from pesky.lab.race.rows import Store
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +68,12 @@ def _draw(axes: "Axes", name: str, recorded: "Recorded", *, zoomed: bool) -> dic
         best = recorded.winner(method)
         if best is not None:
             winners[method] = (best.mean("train"), best.mean("test"))
-            axes.plot(*winners[method], linestyle="none", markersize=12, markeredgewidth=1.5, **style)
+            large: dict[str, Any] = {
+                "markersize": 12,
+                "markeredgewidth": 1.5,
+                "zorder": 4,
+            }  # above the small ones
+            axes.plot(*winners[method], linestyle="none", **large, **style)
     unit = error_unit(recorded.loss)
     tidy(axes, x=f"training error, {unit}", y=f"test error, {unit}")
     axes.set_title(name, fontweight="bold")

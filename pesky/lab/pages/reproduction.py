@@ -11,8 +11,8 @@ from pesky.lab.pages.race_tables import (
     settings_table,
 )
 from pesky.lab.race.recorded import Recorded
+from pesky.lab.race.rows import Store
 from pesky.lab.race.standings import MeanError, standings
-from pesky.lab.race.store import Store
 
 __all__ = ["reproduction_page"]
 

@@ -13,12 +13,20 @@ from pesky.lab import datasets
 from pesky.lab.benchmarks import L2, ROBUST, Benchmark, Task, method_named
 from pesky.lab.plain import finite_or_none
 from pesky.lab.race.grids import Grid, Settings, parse_settings, settings_of, settings_text
-from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.rows import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS, Select, Setting, winner
 from pesky.lab.runs.training import Training
 from pesky.online import NUMERICS_VERSION, Moment
 
-__all__ = ["CUT_FACTOR", "CUT_SHARE", "PROTOCOL", "ROBUST_PROTOCOL", "Contest", "protocol_of"]
+__all__ = [
+    "CUT_FACTOR",
+    "CUT_SHARE",
+    "PROTOCOL",
+    "ROBUST_PROTOCOL",
+    "Contest",
+    "ContestRun",
+    "protocol_of",
+]
 
 # A tuning run is given up after an epoch if its error is both so many times that of vSGD-l at the same
 # seed and so large a share of the untrained network's. On M1 this spares settings that end well but
@@ -170,3 +178,16 @@ class Contest:
             np.ascontiguousarray(task.train_inputs[held]),
             None if targets is None else targets[held],
         )
+
+
+@dataclass(frozen=True)
+class ContestRun:
+    """One run of a contest, as it is sent to whoever does it."""
+
+    contest: Contest
+    key: RunKey
+    limit: float  # from `Contest.cut_limit`
+
+    def run(self, stop: threading.Event) -> Row:
+        """Do it here."""
+        return self.contest.run(self.key, self.limit, stop)

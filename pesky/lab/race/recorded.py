@@ -7,7 +7,7 @@ from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
 from pesky.lab.race.contest import protocol_of
 from pesky.lab.race.grids import Settings, settings_of, settings_text
-from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.rows import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, Setting, winner
 from pesky.online import NUMERICS_VERSION
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pesky.lab import paper
 from pesky.lab.race.grids import Settings, listed_methods
-from pesky.lab.race.store import Row
+from pesky.lab.race.rows import Row
 from pesky.lab.runs.means import PARTS, Mean, Part
 
 __all__ = ["SIGNIFICANCE", "MeanError", "Outcome", "Standing", "agrees", "standings", "without_result"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pesky.lab.race.grids import Settings
-from pesky.lab.race.store import Row
+from pesky.lab.race.rows import Row
 from pesky.lab.runs.means import Part
 
 __all__ = ["FINAL_SEEDS_FROM", "TUNING_SEEDS", "Select", "Setting", "winner"]

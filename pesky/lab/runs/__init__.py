@@ -2,5 +2,6 @@
 
 - `training`: one network of the online engine, from its seed's start to its errors.
 - `seeds`: a few such runs side by side, for commands and figures that keep no store.
-- `store`: runs as rows of a SQLite file; `completing` does those that it lacks, by `workers`.
+- `store`: runs as rows of a SQLite file of some `layout`; `completing` does those that it lacks.
+- `workers`: who does them; `means`: a number over several of them; `threads`: work side by side.
 """

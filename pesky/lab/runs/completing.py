@@ -6,7 +6,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Generic
 
-from pesky.lab.runs.store import Key, Row, RunStore
+from pesky.lab.runs.layout import Key, Row
+from pesky.lab.runs.store import RunStore
 
 __all__ = ["Completion", "Interrupted", "Progress"]
 

@@ -13,10 +13,11 @@ from pesky.errors import InputError
 from pesky.lab.datasets import data_folder
 from pesky.lab.runs.completing import Completion, Progress
 from pesky.lab.runs.means import PARTS, Mean, Part
+from pesky.lab.runs.workers import Workers
 from pesky.lab.torch_table.contestants import METHODS, Contestant
 from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey, Store
 from pesky.lab.torch_table.tasks import Task
-from pesky.lab.torch_table.workers import Workers
+from pesky.lab.torch_table.workers import TaskRun
 
 __all__ = [
     "TUNING_SEED",
@@ -218,7 +219,11 @@ class TorchTable:
         return keys
 
     def run(
-        self, store: Store, workers: Workers, folder: Path | None, stop: threading.Event | None = None
+        self,
+        store: Store,
+        workers: Workers[TaskRun, Row],
+        folder: Path | None,
+        stop: threading.Event | None = None,
     ) -> None:
         """Do whatever is not in the store yet. Can be stopped, or killed, and called again."""
         stop = stop or threading.Event()
@@ -228,7 +233,7 @@ class TorchTable:
                 data_folder(task.dataset, folder)  # told now if it is missing, not after hours
 
         def do(key: RunKey, stop: threading.Event) -> Row:
-            return workers.run(tasks[key.task], key, folder, stop)
+            return workers.run(TaskRun(tasks[key.task], key, folder), stop)
 
         runs = Completion(store, do, workers.places, self.watch)
         runs.complete(self.first_keys(), stop)

@@ -14,8 +14,8 @@ from pesky.lab.pages.report.claim import claim
 from pesky.lab.pages.report.marks import mark
 from pesky.lab.pages.report.scatter import scatter
 from pesky.lab.race.recorded import Recorded, own_benchmarks
+from pesky.lab.race.rows import Store
 from pesky.lab.race.standings import standings
-from pesky.lab.race.store import Store
 from pesky.lab.runs.means import Part
 
 __all__ = ["report_page"]

@@ -24,7 +24,9 @@ def scatter(title: str, recorded: Recorded, unit: str) -> str:
     y = _Axis([one.mean("test") for one in settings], _HEIGHT - _BOTTOM, _TOP)
     small = [one for one in settings if one not in winners]
     points = [_point(one, x, y, unit, "point", _SMALL) for one in small]
-    points += [_point(one, x, y, unit, "point winner", _LARGE) for one in winners]
+    points += [
+        _point(one, x, y, unit, "point winner", _LARGE) for one in reversed(winners)
+    ]  # vSGD on top
     name = escape(title)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="group" aria-label="{name}: all settings">'

@@ -11,7 +11,7 @@ import pytest
 from pesky.cli import run
 from pesky.lab.torch_table import contestants
 from pesky.lab.torch_table.rows import Store
-from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
+from tests.commands import COMMAND, assert_one_clear_line, pesky_command
 
 SMALL = ("--tasks", "quadratic", "--contestants", "vsgd,adam", "--seeds", "2", "--quick", "--jobs", "1")
 

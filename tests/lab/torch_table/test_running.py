@@ -18,7 +18,7 @@ from pesky.lab.torch_table.rows import curve_text, parse_curve
 from pesky.lab.torch_table.running import run
 from pesky.lab.torch_table.tasks import TASKS
 from tests.lab.toys import STEPS, TOY, toy_instance, toy_key, toy_loss
-from tests.test_datasets import needs_data
+from tests.real_data import needs_data
 
 MIDDLE = {name: one.settings[len(one.settings) // 2] for name, one in CONTESTANTS.items()}
 MADE = ("regression", "quadratic")

@@ -4,10 +4,10 @@ import numpy as np
 
 from pesky.lab.benchmarks import Benchmark, Task
 from pesky.lab.race.contest import Contest
+from pesky.lab.race.rows import Row, RunKey, Store
 from pesky.lab.race.runner import Race
-from pesky.lab.race.store import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS
-from pesky.lab.race.workers import Threads
+from pesky.lab.runs.workers import Threads
 
 TOY = Benchmark("toy", "toy", (6, 5, 3))
 

@@ -9,28 +9,13 @@ from pesky.cli import run
 from pesky.errors import InputError
 from pesky.lab.own_data import own_benchmark
 from pesky.lab.pages.report import report_page
-from pesky.lab.race.store import Store
-from tests.race.toys import toy_task
-from tests.test_cli import assert_one_clear_line, pesky_command
+from pesky.lab.race.rows import Store
+from tests.commands import assert_one_clear_line, pesky_command
+from tests.lab.own_files import samples, written_csv, written_npz
+from tests.lab.race.toys import toy_task
 
 LAYERS = (6, 5, 3)
 SMALL = ("--methods", "vsgd-b,adagrad", "--grid", "coarse", "--seeds", "2")
-
-
-def samples():
-    task = toy_task()
-    return task.train_inputs, task.train_targets
-
-
-def written_csv(path, inputs, labels, header=""):
-    lines = [",".join(map(str, (*row, label))) for row, label in zip(inputs, labels, strict=True)]
-    path.write_text("\n".join([header] * bool(header) + lines) + "\n", encoding="utf-8")
-    return path
-
-
-def written_npz(path, **arrays):
-    np.savez(path, **arrays)
-    return path
 
 
 @pytest.fixture
@@ -211,8 +196,8 @@ def test_a_race_on_a_file_beside_a_benchmark_and_its_report(own_csv, tmp_path):
         keys = {(key.benchmark, key.layers) for key, _ in store.rows()}
         page = report_page(store)
     assert keys == {("mine.csv", "6-5-3"), ("digits", "64-30-10")}
-    assert "<td>mine.csv 6-5-3</td>" in page
-    assert "<b>mine.csv 6-5-3</b>untuned: vsgd-b" in page
+    assert '<th scope="row">mine.csv 6-5-3</th>' in page
+    assert "<b>mine.csv 6-5-3</b><dl><dt>untuned</dt><dd>vSGD-b <span>" in page
     assert 'aria-label="mine.csv 6-5-3: all settings"' in page
 
 
@@ -230,9 +215,9 @@ def test_files_of_one_name_are_told_apart_in_the_report(own_csv, tmp_path):
             data[key.layers].add(key.data)
         page = report_page(store)
     assert {layers: len(sums) for layers, sums in data.items()} == {"6-5-3": 1, "6-3": 2}
-    assert "<td>mine.csv 6-5-3</td>" in page
+    assert '<th scope="row">mine.csv 6-5-3</th>' in page
     for checksum in data["6-3"]:
-        assert f"<td>mine.csv 6-3 cross-entropy {checksum[:6]}</td>" in page
+        assert f'<th scope="row">mine.csv 6-3 cross-entropy {checksum[:6]}</th>' in page
 
 
 @pytest.mark.subprocess

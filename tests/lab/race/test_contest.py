@@ -12,12 +12,12 @@ from pesky.lab.benchmarks import Benchmark, Task, method_named
 from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE, PROTOCOL
 from pesky.lab.race.grids import parse_settings, settings_of
 from pesky.lab.race.recorded import Recorded
+from pesky.lab.race.rows import Store
 from pesky.lab.race.runner import Race
-from pesky.lab.race.store import Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS
 from pesky.lab.runs.completing import Interrupted
 from pesky.online import fit
-from tests.race.toys import (
+from tests.lab.race.toys import (
     TOY,
     put_tuning_runs,
     rows_of_race,
@@ -381,7 +381,7 @@ def test_a_race_stopped_midway_goes_on_to_the_same_rows(store, tmp_path):
 def test_a_finished_race_does_nothing_again(store, monkeypatch):
     toy_race(store).run()
     rows = store.rows()
-    monkeypatch.setattr("pesky.lab.race.contest.fit", None)
+    monkeypatch.setattr("pesky.lab.runs.training.fit", None)
     race = toy_race(store)
     last = []
     race.watch = lambda progress: last.append((progress.done, progress.total))
@@ -395,7 +395,7 @@ def test_an_error_in_a_run_ends_the_race_and_gives_up_the_claim(store, monkeypat
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pesky.lab.race.contest.fit", broken)
+        patch.setattr("pesky.lab.runs.training.fit", broken)
         with pytest.raises(MemoryError):
             toy_race(store, jobs=2).run()
     with Store(store.path) as other:

@@ -10,9 +10,9 @@ from pesky.lab import paper
 from pesky.lab.own_data import own_benchmark
 from pesky.lab.runs.seeds import run_once
 from pesky.online import VSGD, Network
-from tests.race.test_own_data import samples, written_csv
-from tests.test_cli import assert_one_clear_line, pesky_command
-from tests.test_datasets import needs_data
+from tests.commands import assert_one_clear_line, pesky_command
+from tests.lab.own_files import samples, written_csv
+from tests.real_data import needs_data
 
 
 def train(*arguments):

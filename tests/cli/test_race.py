@@ -14,10 +14,10 @@ import pytest
 
 from pesky.cli import run
 from pesky.lab import paper
-from pesky.lab.race.store import Store
-from tests.race.toys import some_key, some_row
-from tests.test_cli import COMMAND, assert_one_clear_line, complaints, pesky_command
-from tests.test_datasets import needs_data
+from pesky.lab.race.rows import Store
+from tests.commands import COMMAND, assert_one_clear_line, complaints, pesky_command
+from tests.lab.race.toys import some_key, some_row
+from tests.real_data import needs_data
 from tests.test_files import FULL, made_device, own_stdout, read_in_thread
 
 SMALL = ("digits", "--methods", "vsgd-b,adagrad", "--grid", "coarse", "--seeds", "2", "--epochs", "1")

@@ -7,15 +7,22 @@ from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark
 from pesky.lab.figures import errors, rates, slow_start
-from pesky.lab.race.store import Store
-from tests.test_cli import assert_one_clear_line, pesky_command
-from tests.test_report import store  # noqa: F401 (a fixture)
+from pesky.lab.race.rows import Store
+from tests.commands import assert_one_clear_line, pesky_command
+from tests.lab.race.made_up import put_m0
 
 SMALL = {name: Benchmark(name, "digits", (64, 10)) for name in ("C0", "M0")}
 
 
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "race.sqlite") as opened:
+        put_m0(opened)
+        yield opened
+
+
 @pytest.mark.parametrize("view", ["mnist", "global"])
-def test_errors_show_every_complete_setting_and_say_what_is_missing(store, view):  # noqa: F811
+def test_errors_show_every_complete_setting_and_say_what_is_missing(store, view):
     picture = errors.make(store, view=view)
     assert picture.name == f"errors-{view}"
     assert picture.numbers["M0"]["settings"] == {"vsgd-l": 1, "sgd": 61}

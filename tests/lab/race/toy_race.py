@@ -1,4 +1,4 @@
-"""A toy race as a process that can be killed: python -m tests.race.toy_race STORE LOG JOBS.
+"""A toy race as a process that can be killed: python -m tests.lab.race.toy_race STORE LOG JOBS.
 
 Writes a line to LOG when a run is begun, and one to standard output when a run is done.
 """
@@ -7,8 +7,8 @@ import os
 import sys
 
 from pesky.lab.race.contest import Contest
-from pesky.lab.race.store import Store
-from tests.race.toys import toy_race
+from pesky.lab.race.rows import Store
+from tests.lab.race.toys import toy_race
 
 METHODS = ("vsgd-l", "vsgd-b", "adagrad", "sgd", "almeida")
 OPTIONS = {"methods": METHODS, "grid": "full", "seeds": 3}

@@ -9,9 +9,9 @@ from scipy.stats import ttest_ind
 
 from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark
+from pesky.lab.race.rows import Store
 from pesky.lab.race.standings import SIGNIFICANCE, MeanError, agrees, standings
-from pesky.lab.race.store import Store
-from tests.race.toys import (
+from tests.lab.race.toys import (
     put_final_runs,
     put_tuning_runs,
     some_row,

@@ -16,8 +16,9 @@ from pesky.lab.figures.critical import outcomes, study
 from pesky.lab.figures.critical.search import grid, search
 from pesky.lab.figures.critical.setups import Setup
 from pesky.lab.figures.critical.stability import is_unstable
+from pesky.lab.runs import training
 from pesky.online import SGD, Learner
-from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
+from tests.commands import COMMAND, assert_one_clear_line, pesky_command
 
 SMALL = {"epochs": 3, "hidden": 4, "seed": 1}
 
@@ -121,7 +122,7 @@ def test_a_run_that_is_over_is_not_done_again_by_the_same_command_but_by_any_oth
     expected = epochs.make(tmp_path, **SMALL).numbers
     other = epochs.make(tmp_path, **SMALL | {"hidden": 3}).numbers
     with monkeypatch.context() as patched:
-        patched.setattr(epochs, "fit", None)
+        patched.setattr(training, "fit", None)
         patched.setattr(Benchmark, "task", None)
         assert epochs.make(tmp_path, **SMALL).numbers == expected
         assert epochs.make(tmp_path, **SMALL | {"hidden": 3}).numbers == other
@@ -138,7 +139,7 @@ def test_a_run_that_diverged_is_over_too(tmp_path, monkeypatch):
     monkeypatch.setattr(epochs, "VSGD", lambda: SGD(1e9))
     numbers = epochs.make(tmp_path, **SMALL).numbers
     assert numbers["status"] == "diverged"
-    monkeypatch.setattr(epochs, "fit", None)
+    monkeypatch.setattr(training, "fit", None)
     assert epochs.make(tmp_path, **SMALL).numbers == numbers
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from pesky.errors import InputError
-from pesky.lab.race.store import Store as RaceStore
+from pesky.lab.race.rows import Store as RaceStore
 from pesky.lab.runs.completing import Interrupted
 from pesky.lab.torch_table.contestants import METHODS
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.workers import workers
 from tests.lab.toys import STEPS, TOY, TOYS, some_row, toy_key, toy_table, without_times
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GRIDS = ("adam", "sgd-tuned", "adam-tuned")
 
 
@@ -40,9 +40,9 @@ class Counting:
         self.keys = []
         self.best = best
 
-    def run(self, task, key, folder, stop):
-        self.keys.append(key)
-        return some_row(test=1.0 if key.settings.startswith(self.best) else 2.0)
+    def run(self, job, stop):
+        self.keys.append(job.key)
+        return some_row(test=1.0 if job.key.settings.startswith(self.best) else 2.0)
 
 
 def test_no_run_is_done_twice(store):
@@ -68,8 +68,8 @@ def test_winners_have_the_lowest_test_number_at_seed_0(store):
 
 def test_a_grid_without_a_winner_needs_no_more_runs(store):
     class Diverging(Counting):
-        def run(self, task, key, folder, stop):
-            self.keys.append(key)
+        def run(self, job, stop):
+            self.keys.append(job.key)
             return some_row(diverged_at=3)
 
     table, places = toy_table("sgd-tuned", tasks=(TOY,)), Diverging()
@@ -181,7 +181,7 @@ def test_processes_stop_when_told(store):
 @contextmanager
 def started(*arguments):
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.lab.toy_table", *map(str, arguments)],
+        [sys.executable, "-m", "tests.lab.torch_table.toy_table", *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,

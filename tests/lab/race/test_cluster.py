@@ -16,10 +16,11 @@ import pytest
 
 from pesky.errors import InputError
 from pesky.lab.race.cluster import Cluster
-from pesky.lab.race.store import Store
-from tests.race.clusters import LocalCluster, wait_until
-from tests.race.toys import toy_task, without_times
-from tests.test_cli import COMMAND, assert_one_clear_line, pesky_command
+from pesky.lab.race.contest import ContestRun
+from pesky.lab.race.rows import Store
+from tests.commands import COMMAND, assert_one_clear_line, pesky_command
+from tests.lab.race.clusters import LocalCluster, wait_until
+from tests.lab.race.toys import toy_task, without_times
 
 comm = pytest.importorskip("distributed.comm", reason="the extra cluster is not installed")
 
@@ -157,7 +158,7 @@ def test_a_scheduler_that_dies_while_a_row_is_fetched_is_gone(monkeypatch):
     cluster = Cluster(client, "tcp://host:8786")
     monkeypatch.setattr(cluster, "_attempt", broken)
     with pytest.raises(InputError, match=r"tcp://host:8786 is gone.*goes on"):
-        cluster.run(None, None, math.inf, threading.Event())
+        cluster.run(ContestRun(None, None, math.inf), threading.Event())
 
 
 def race_on(address, folder, *options):

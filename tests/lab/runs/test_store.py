@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from pesky.errors import InputError
-from pesky.lab.race.store import Row, Store
+from pesky.lab.race.rows import Row, Store
 from pesky.lab.runs import store as store_module
-from tests.race.toys import rows_of_race, some_key, some_row, toy_race, without_times
+from tests.lab.race.toys import rows_of_race, some_key, some_row, toy_race, without_times
 from tests.test_files import NULL, made_device
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PREAMBLE = """
 import sys, time
-from pesky.lab.race.store import Store
-from tests.race.toys import some_key, some_row
+from pesky.lab.race.rows import Store
+from tests.lab.race.toys import some_key, some_row
 store = Store(sys.argv[1])
 """
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pesky.lab.runs.store import Layout, RunStore
+from pesky.lab.runs.layout import Layout
+from pesky.lab.runs.store import RunStore
 
 __all__ = ["Row", "RunKey", "Store"]
 

@@ -1,4 +1,4 @@
-"""A toy table as a process that can be killed: python -m tests.lab.toy_table STORE LOG JOBS STEPS.
+"""A toy table as a process to be killed: python -m tests.lab.torch_table.toy_table STORE LOG JOBS STEPS.
 
 Writes a line to LOG when a run is begun here, and one to standard output when a run is done.
 """

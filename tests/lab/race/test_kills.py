@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from pesky.lab.race.rows import Store
 from pesky.lab.race.standings import standings
-from pesky.lab.race.store import Store
-from tests.race.toy_race import OPTIONS
-from tests.race.toys import rows_of_race, toy_race, without_times
+from tests.lab.race.toy_race import OPTIONS
+from tests.lab.race.toys import rows_of_race, toy_race, without_times
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def start(store, log, jobs=2):
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.race.toy_race", str(store), str(log), str(jobs)],
+        [sys.executable, "-m", "tests.lab.race.toy_race", str(store), str(log), str(jobs)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
