@@ -11,7 +11,7 @@ from pesky.cli.output import AsJson, print_json, print_written, ready_folder, wr
 from pesky.cli.screen import print_table
 from pesky.errors import check_count, check_number
 from pesky.lab.bench import tables
-from pesky.lab.pages.table import Table
+from pesky.lab.tables.table import Table
 
 __all__ = ["app"]
 

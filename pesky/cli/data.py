@@ -16,7 +16,7 @@ from pesky.cli.screen import print_table
 from pesky.errors import InputError
 from pesky.lab.datasets import DATASETS, FILES, data_folders, file_state, find_folder
 from pesky.lab.fetching import Watch, fetch, target_folder
-from pesky.lab.pages.table import Table
+from pesky.lab.tables.table import Table
 
 __all__ = ["app"]
 

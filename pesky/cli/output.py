@@ -11,7 +11,7 @@ import typer
 from pesky.cli.screen import print_table
 from pesky.errors import InputError
 from pesky.files import atomic_path, obstacle
-from pesky.lab.pages.table import Table
+from pesky.lab.tables.table import Table
 
 __all__ = [
     "AsJson",

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pesky.lab.pages.table import Cell, Table
+from pesky.lab.tables.table import Cell, Table
 
 __all__ = ["print_table"]
 

@@ -17,7 +17,7 @@ from pesky.cli.screen import print_table
 from pesky.errors import InputError, check_count
 from pesky.files import atomic_path
 from pesky.interrupts import stopped_by_ctrl_c
-from pesky.lab.pages.table import Table
+from pesky.lab.tables.table import Table
 
 if TYPE_CHECKING:
     from pesky.lab.runs.completing import Progress

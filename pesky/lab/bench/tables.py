@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pesky.lab.pages.table import NOTHING, Table
+from pesky.lab.tables.table import NOTHING, Table
 
 __all__ = ["online_tables", "torch_tables"]
 

@@ -1,1 +1,1 @@
-"""What commands write for people to read: tables as values, and the pages that are made of them."""
+"""Pages that commands make from stored rows: the reproduction in Markdown, the report in HTML."""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from pesky.lab import paper
 from pesky.lab.benchmarks import METHOD_TITLES, METHODS
-from pesky.lab.pages.table import NOTHING, Cell, Table
 from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.standings import Standing, without_result
 from pesky.lab.runs.means import Part
+from pesky.lab.tables.table import NOTHING, Cell, Table
 
 __all__ = [
     "Standings",

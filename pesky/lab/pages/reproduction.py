@@ -1,7 +1,6 @@
 """The page that puts our numbers beside the paper's: made from a store, never edited."""
 
 from pesky.lab.benchmarks import BENCHMARKS, METHOD_TITLES
-from pesky.lab.pages.markdown import markdown_table
 from pesky.lab.pages.race_tables import (
     Standings,
     costs_table,
@@ -13,6 +12,7 @@ from pesky.lab.pages.race_tables import (
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.rows import Store
 from pesky.lab.race.standings import MeanError, standings
+from pesky.lab.tables.markdown import markdown_table
 
 __all__ = ["reproduction_page"]
 

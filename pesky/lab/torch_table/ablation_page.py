@@ -1,7 +1,7 @@
 """The page's section on what VSGD's robust form is without some of its parts."""
 
-from pesky.lab.pages.markdown import markdown_table
-from pesky.lab.pages.table import NOTHING, Table
+from pesky.lab.tables.markdown import markdown_table
+from pesky.lab.tables.table import NOTHING, Table
 from pesky.lab.torch_table.contestants import CONTESTANTS, VARIANTS, Contestant
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.table import Standing, TaskRows, TorchTable

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from pesky.lab.pages.markdown import markdown_table
-from pesky.lab.pages.table import NOTHING, Table
 from pesky.lab.runs.means import PARTS, Part
+from pesky.lab.tables.markdown import markdown_table
+from pesky.lab.tables.table import NOTHING, Table
 from pesky.lab.torch_table.ablation_page import ablation_section
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Store

@@ -15,36 +15,7 @@ from pesky.lab.race.grids import settings_of
 from pesky.lab.race.rows import Store
 from tests.browser import CHROMIUM, probed
 from tests.commands import assert_one_clear_line, pesky_command
-from tests.lab.race.made_up import add, put_m0
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "race.sqlite") as opened:
-        put_m0(opened)
-        yield opened
-
-
-@pytest.fixture
-def torch_store(tmp_path):
-    """All untuned contestants on one task; the later one comes, the worse it is."""
-    pytest.importorskip("torch")
-    from pesky.lab.torch_table import rows as torch_rows
-    from pesky.lab.torch_table.contestants import CONTESTANTS
-    from pesky.lab.torch_table.table import TorchTable
-    from pesky.lab.torch_table.tasks import TASKS
-    from tests.lab.toys import some_row
-
-    path = tmp_path / "torch.sqlite"
-    task = TASKS["quadratic"]
-    untuned = [one for one in CONTESTANTS.values() if not one.is_tuned]
-    table = TorchTable((task,), tuple(untuned))
-    with torch_rows.Store(path) as opened:
-        for place, one in enumerate(untuned):
-            for seed in range(3):
-                row = some_row(0.25 + place, 1.5 + place + seed)
-                opened.finish(table.key(task, one, one.settings[0], seed), row)
-    return path
+from tests.lab.race.made_up import add
 
 
 def test_the_page_holds_the_pytorch_table_with_ranks_and_curves(store, torch_store):
@@ -147,14 +118,6 @@ def test_an_empty_store_says_what_to_run(tmp_path):
         assert "What has not been run" in reproduction_page(opened, "pesky reproduction")
 
 
-def test_the_reproduction_page_lists_cells_and_misses(store):
-    page = reproduction_page(store, "pesky reproduction rows.csv")
-    assert "**7.51 ± 0.00**" in page
-    assert "9.81 ± 0.00 \\*" in page
-    assert re.search(r"- M0, SGD, test: ours 9\.81 .* paper 7\.60, \+29 %", page)
-    assert "- M0: vSGD-b, vSGD-g, vSGD robust, AdaGrad" in page
-
-
 @pytest.mark.subprocess
 def test_commands_write_the_pages(store, torch_store, tmp_path):
     stores = ("--store", str(store.path), "--torch-store", str(torch_store))
@@ -188,44 +151,6 @@ def test_rows_in_files_are_shown_like_those_in_a_store(
     assert run(["figure", "errors", "M0.csv", "--out", "drawn"]) == 0
     assert json.loads((tmp_path / "drawn" / "errors-mnist.json").read_text())["missing"] == ["M1", "M2"]
     assert {path.name for path in tmp_path.iterdir()} == before | {"page", "drawn"}
-
-
-def test_the_reproduction_passes_over_files_with_other_rows_and_says_so(
-    store, torch_store, tmp_path, capsys, monkeypatch
-):
-    from pesky.lab.torch_table import rows as torch_rows
-
-    monkeypatch.chdir(tmp_path)
-    store.export(tmp_path / "M0.csv")
-    with torch_rows.Store(torch_store) as opened:
-        opened.export(tmp_path / "torch-table.csv")
-    (tmp_path / "empty.csv").touch()
-    files = ["M0.csv", "empty.csv", "torch-table.csv"]
-    assert run(["reproduction", *files, "--store", "new.sqlite"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out == reproduction_page(store, "pesky reproduction M0.csv")
-    empty, torch_table = printed.err.splitlines()
-    assert empty.startswith("pesky: empty.csv is skipped: it is empty; those wanted are benchmark,")
-    assert torch_table.startswith("pesky: torch-table.csv is skipped: its columns are task, data,")
-
-
-@pytest.mark.subprocess
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        (["other.csv"], ["no file holds rows of pesky race", "other.csv", "a, b", "benchmark"]),
-        (["M0.csv", "none.csv"], ["there is no file none.csv"]),
-        (["M0.csv", "damaged.csv"], ["damaged.csv is damaged"]),
-    ],
-)
-def test_a_reproduction_without_the_rows_named_is_one_clear_line(store, tmp_path, files, words):
-    store.export(tmp_path / "M0.csv")
-    (tmp_path / "damaged.csv").write_text((tmp_path / "M0.csv").read_text().replace("finished", "x"))
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    made = tmp_path / "made"
-    result = pesky_command("reproduction", *files, "--out", str(made), cwd=tmp_path)
-    assert_one_clear_line(result, *words)
-    assert list(made.iterdir()) == []
 
 
 PROBE = """

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pesky
 from pesky.lab.benchmarks import BENCHMARKS, METHOD_TITLES, error_unit
-from pesky.lab.pages.html import html_figure, html_note, html_table
 from pesky.lab.pages.race_tables import Standings, costs_table, errors_table, missing, settings_table
 from pesky.lab.pages.report.captions import FIGURES
 from pesky.lab.pages.report.claim import claim
 from pesky.lab.pages.report.marks import mark
+from pesky.lab.pages.report.picture import html_figure
 from pesky.lab.pages.report.scatter import scatter
 from pesky.lab.race.recorded import Recorded, own_benchmarks
 from pesky.lab.race.rows import Store
 from pesky.lab.race.standings import standings
 from pesky.lab.runs.means import Part
+from pesky.lab.tables.html import html_note, html_table
 
 __all__ = ["report_page"]
 

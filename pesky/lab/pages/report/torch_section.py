@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from pesky.lab.figures.picture import Picture
-from pesky.lab.pages.html import html_figure, html_note, html_table
 from pesky.lab.pages.report.captions import count
-from pesky.lab.pages.table import NOTHING, Table
+from pesky.lab.pages.report.picture import html_figure
 from pesky.lab.runs.means import PARTS
+from pesky.lab.tables.html import html_note, html_table
+from pesky.lab.tables.table import NOTHING, Table
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.drawing import fan, losses
 from pesky.lab.torch_table.page import ranks_table

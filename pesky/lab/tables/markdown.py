@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from pesky.lab.pages.table import NOTHING, Cell, Table
+from pesky.lab.tables.table import NOTHING, Cell, Table
 
 __all__ = ["markdown_table"]
 

@@ -1,11 +1,10 @@
-"""Tables, notes and pictures in HTML, for pages that need no network."""
+"""Tables and notes in HTML."""
 
-import base64
 from html import escape
 
-from pesky.lab.pages.table import Cell, Table
+from pesky.lab.tables.table import Cell, Table
 
-__all__ = ["html_figure", "html_note", "html_table"]
+__all__ = ["html_note", "html_table"]
 
 
 def html_table(table: Table) -> str:
@@ -28,15 +27,6 @@ def html_note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def html_figure(caption: str, wide: bytes, narrow: bytes | None = None) -> str:
-    """Return a picture that is part of the page; screens as narrow as a phone show `narrow`."""
-    image = f'<img alt="{escape(caption)}" src="{_source(wide)}">'
-    if narrow is not None:
-        source = f'<source media="(max-width: 40rem)" srcset="{_source(narrow)}">'
-        image = f"<picture>{source}{image}</picture>"
-    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
 def _row(table: Table, row: list[Cell]) -> str:
     name, *others = (_content(cell) for cell in row)
     cells = (f"<td{_kind(table, column)}>{text}</td>" for column, text in enumerate(others, start=1))
@@ -52,7 +42,3 @@ def _content(cell: Cell) -> str:
     text = f"<b>{text}</b>" if cell.bold else text
     text += '<span class="star">*</span>' if cell.starred else ""
     return text + (f"<small>{escape(cell.below)}</small>" if cell.below else "")
-
-
-def _source(svg: bytes) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"

@@ -1,6 +1,6 @@
 """A table as a value: what stands in it, apart from how a terminal or a page shows it.
 
-`pesky.lab.pages.markdown`, `pesky.lab.pages.html` and `pesky.cli.screen` each show any table.
+`pesky.lab.tables.markdown`, `pesky.lab.tables.html` and `pesky.cli.screen` each show any table.
 """
 
 from collections.abc import Iterator, Sequence

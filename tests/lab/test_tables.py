@@ -5,9 +5,9 @@ import re
 import pytest
 
 from pesky.cli.screen import print_table
-from pesky.lab.pages.html import html_table
-from pesky.lab.pages.markdown import markdown_table
-from pesky.lab.pages.table import NOTHING, Cell, Table
+from pesky.lab.tables.html import html_table
+from pesky.lab.tables.markdown import markdown_table
+from pesky.lab.tables.table import NOTHING, Cell, Table
 
 ROWS = [
     [Cell("M0 [x]", below="paper"), Cell("7.51", bold=True, below="7.50"), Cell("a < b")],
