@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pesky.cli.progress import live_bar
 from pesky.cli.screen import print_table
 from pesky.lab.benchmarks import Benchmark
-from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.runner import Progress, Race
 from pesky.lab.race.standings import MeanError, Standing
+from pesky.lab.runs.settings import settings_shown
 from pesky.lab.tables.table import Cell, Table
 
 __all__ = ["live_view", "print_standings"]

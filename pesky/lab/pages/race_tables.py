@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from pesky.lab import paper
 from pesky.lab.benchmarks import METHOD_TITLES, METHODS
-from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.standings import Standing, without_result
 from pesky.lab.runs.means import Part
+from pesky.lab.runs.settings import settings_shown
 from pesky.lab.tables.table import NOTHING, Cell, Table
 
 __all__ = [

@@ -12,9 +12,10 @@ from pesky.errors import InputError
 from pesky.lab import datasets
 from pesky.lab.benchmarks import L2, ROBUST, Benchmark, Task, method_named
 from pesky.lab.plain import finite_or_none
-from pesky.lab.race.grids import Grid, Settings, parse_settings, settings_of, settings_text
+from pesky.lab.race.grids import Grid, settings_of
 from pesky.lab.race.rows import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS, Select, Setting, winner
+from pesky.lab.runs.settings import Settings, parse_settings, settings_text
 from pesky.lab.runs.training import Training
 from pesky.online import NUMERICS_VERSION, Moment
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pesky.lab.race.contest import Contest, ContestRun
-from pesky.lab.race.grids import Grid, Settings, settings_of
+from pesky.lab.race.grids import Grid, settings_of
 from pesky.lab.race.rows import Row, RunKey, Store
 from pesky.lab.runs import completing
+from pesky.lab.runs.settings import Settings
 from pesky.lab.runs.workers import Threads, Workers
 
 __all__ = ["Progress", "Race"]

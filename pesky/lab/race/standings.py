@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pesky.lab import paper
-from pesky.lab.race.grids import Settings, listed_methods
+from pesky.lab.race.grids import listed_methods
 from pesky.lab.race.rows import Row
 from pesky.lab.runs.means import PARTS, Mean, Part
+from pesky.lab.runs.settings import Settings
 
 __all__ = ["SIGNIFICANCE", "MeanError", "Outcome", "Standing", "agrees", "standings", "without_result"]
 

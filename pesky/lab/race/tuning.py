@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pesky.lab.race.grids import Settings
 from pesky.lab.race.rows import Row
 from pesky.lab.runs.means import Part
+from pesky.lab.runs.settings import Settings
 
 __all__ = ["FINAL_SEEDS_FROM", "TUNING_SEEDS", "Select", "Setting", "winner"]
 

@@ -3,5 +3,6 @@
 - `training`: one network of the online engine, from its seed's start to its errors.
 - `seeds`: a few such runs side by side, for commands and figures that keep no store.
 - `store`: runs as rows of a SQLite file of some `layout`; `completing` does those that it lacks.
-- `workers`: who does them; `means`: a number over several of them; `threads`: work side by side.
+- `settings`: what is set of a method, as rows have it; `means`: a number over several runs.
+- `workers`: who does runs; `threads`: any work side by side.
 """

@@ -14,7 +14,7 @@ from pesky.lab.figures.picture import (
     new_figure,
     tidy,
 )
-from pesky.lab.race.grids import parse_settings
+from pesky.lab.runs.settings import parse_settings
 from pesky.lab.torch_table.contestants import CONTESTANTS, Contestant
 from pesky.lab.torch_table.rows import Point, Row, Store, parse_curve
 from pesky.lab.torch_table.table import TUNING_SEED, TaskRows, TorchTable

@@ -1,8 +1,9 @@
 """Rows of races that nobody ran, as a store holds them."""
 
 from pesky.lab.race.contest import protocol_of
-from pesky.lab.race.grids import settings_of, settings_text
+from pesky.lab.race.grids import settings_of
 from pesky.lab.race.rows import Row, RunKey
+from pesky.lab.runs.settings import settings_text
 from pesky.online import NUMERICS_VERSION
 
 

@@ -10,12 +10,13 @@ from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import Benchmark, Task, method_named
 from pesky.lab.race.contest import CUT_FACTOR, CUT_SHARE, PROTOCOL
-from pesky.lab.race.grids import parse_settings, settings_of
+from pesky.lab.race.grids import settings_of
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.rows import Store
 from pesky.lab.race.runner import Race
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS
 from pesky.lab.runs.completing import Interrupted
+from pesky.lab.runs.settings import parse_settings
 from pesky.online import fit
 from tests.lab.race.toys import (
     TOY,

@@ -7,7 +7,8 @@ import pytest
 from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS, method_named
-from pesky.lab.race.grids import GRIDS, listed_methods, parse_settings, settings_of, settings_text
+from pesky.lab.race.grids import GRIDS, listed_methods, settings_of
+from pesky.lab.runs.settings import parse_settings, settings_text
 
 RIVALS = {"sgd": 68, "adagrad": 17, "smd": 476, "amari": 119, "almeida": 119}
 EVERY_SECOND_ETA0 = {f"1e{power}" for power in range(-7, 2)}

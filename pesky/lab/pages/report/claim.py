@@ -4,8 +4,8 @@ from html import escape
 
 from pesky.lab.benchmarks import GRANULARITIES, METHOD_TITLES, ROBUST
 from pesky.lab.pages.race_tables import Standings
-from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.standings import Standing
+from pesky.lab.runs.settings import settings_shown
 
 __all__ = ["claim"]
 

@@ -5,9 +5,9 @@ from html import escape
 
 from pesky.lab.benchmarks import METHOD_TITLES
 from pesky.lab.pages.report.marks import shape
-from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.recorded import Recorded
 from pesky.lab.race.tuning import Setting
+from pesky.lab.runs.settings import settings_shown
 
 __all__ = ["scatter"]
 
