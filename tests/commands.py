@@ -18,15 +18,15 @@ def pesky_command(*arguments, cwd=None, **environment):
     )
 
 
-def complaints(result):
-    """What a command wrote beside its result; a slow machine or a cold cache has it tell of a pause."""
-    return [line for line in result.stderr.splitlines() if "compiling the engine" not in line]
+def complaints(errors):
+    """The lines on standard error; a slow machine or a cold cache has a command tell of a pause, too."""
+    return [line for line in errors.splitlines() if "compiling the engine" not in line]
 
 
 def assert_one_clear_line(result, *words):
     assert result.returncode == 2
     assert result.stdout == ""
-    (line,) = complaints(result)
+    (line,) = complaints(result.stderr)
     assert line.startswith("pesky: ")
     for word in words:
         assert word in line

@@ -19,13 +19,15 @@ def print_table(table: Table) -> None:
     screen = Console()
     if not screen.is_terminal:
         screen.width = _ENDLESS  # files and pipes have no edge
+    if table.title:
+        screen.print(Text(table.title, style="bold"))  # by itself: as wide as the screen, not the table
     screen.print(_drawn(table), crop=False)
     if table.note:
         screen.print(table.note, markup=False, highlight=False, soft_wrap=True)
 
 
 def _drawn(table: Table) -> RichTable:
-    drawn = RichTable(title=Text(table.title), title_justify="left", title_style="bold")
+    drawn = RichTable()
     rows = list(table.cells())
     for column, heading in enumerate(table.header):
         if column in table.words:
