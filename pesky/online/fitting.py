@@ -83,7 +83,7 @@ def fit(
         X: inputs, one row a sample.
         y: labels or targets; without them the targets are the inputs (an autoencoder).
         epochs: passes over the data.
-        seed: of the order of the samples, which depends on nothing else: it is the same for every method.
+        seed: of the order of the samples, which is then the same for every method.
         callback: called after every epoch, and after every `every` samples if that is given; something
             true from it stops the run.
         every: see `callback`.
