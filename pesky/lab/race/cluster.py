@@ -115,7 +115,7 @@ class Cluster:
             if isinstance(found, Exception):
                 raise InputError(
                     f"--cluster {address}: the worker {worker} cannot run pesky ({_line(found)}); "
-                    f"install it there: pip install pesky=={pesky.__version__}"
+                    f"install there what runs here, pesky {pesky.__version__}"
                 )
             if found != _version():
                 raise InputError(_other_version(f"the worker {worker}", found, _version()))
