@@ -54,7 +54,12 @@ def _ranks(standings: dict[str, list[Standing]]) -> str:
 
 
 def _pictures(table: TorchTable, store: Store) -> str:
-    drawn = [(fan(table, store), "VSGD with nothing set between the rates of Adam and SGD")]
+    drawn = [
+        (
+            fan(table, store),
+            "Test numbers of the untuned among all rates of SGD and Adam, divided by each task's lowest",
+        )
+    ]
     drawn += [(losses(table, rows), rows.task.title) for rows in table.rows(store)]
     return "".join(
         html_figure(f"{title}: {_extent(picture)}.", picture.svg(), picture.narrow_svg())
@@ -66,8 +71,9 @@ def _pictures(table: TorchTable, store: Store) -> str:
 def _extent(picture: Picture) -> str:
     """Return how much was drawn, from a picture's own numbers."""
     numbers = picture.numbers
-    steps = count(numbers["steps"], "step")
     if "curves" in numbers:
-        return f"loss against steps and seconds, {steps}, {count(len(numbers['curves']), 'contestant')}"
-    rates = sum(len(grid) for grid in numbers["settings"].values())
-    return f"{numbers['task']}, {steps}, {count(rates, 'rate')}, seed {numbers['seed']}"
+        steps, contestants = count(numbers["steps"], "step"), count(len(numbers["curves"]), "contestant")
+        return f"loss against steps and seconds, {steps}, {contestants}"
+    tasks = numbers["tasks"]
+    rates = sum(len(grid) for task in tasks for grid in task["rates"].values())
+    return f"{count(len(tasks), 'task')}, {count(rates, 'run')} at rates that were tried"
