@@ -34,6 +34,20 @@ def test_the_pytorch_table_is_made_from_the_committed_rows(tmp_path, monkeypatch
     assert _tables(made) == _tables(committed)
 
 
+@COMMITTED
+@pytest.mark.slow
+def test_the_report_is_made_from_the_committed_rows(tmp_path, monkeypatch):
+    """All of them: benchmarks, the PyTorch table, the fan and a picture for each task that was run."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(ROOT)
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "results").glob("*.csv"))
+    assert run(["report", *files, "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"lowest: \d+ tasks, \d+ runs at rates that were tried\.", page)
+    assert "loss against steps and seconds" in page
+    assert not re.search(r"\bnan\b", page)
+
+
 def _tables(page):
     """The tables alone: pictures beside them are drawn at will."""
     lines = [line for line in page.splitlines() if line.startswith("|")]
