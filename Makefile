@@ -9,9 +9,10 @@ INSTALL := $(BIN)/python $(PIP_INSTALL) constraints.txt
 DEMO_FOLDER := demo-output
 SETTING ?= default avx2 background
 # What cannot be imported without PyTorch.
-NEEDS_TORCH := tests/torch tests/lab tests/online/test_robust_torch.py \
-	pesky/torch pesky/lab/torch_table pesky/lab/report/torch_section.py \
-	pesky/lab/torch_models.py pesky/lab/bench_models.py pesky/lab/bench_torch.py
+NEEDS_TORCH := tests/torch tests/online/test_robust_torch.py \
+	tests/lab/torch_table tests/lab/toys.py tests/lab/bench tests/cli/test_torch_table.py \
+	pesky/torch pesky/lab/torch_table pesky/lab/pages/report/torch_section.py \
+	pesky/lab/torch_models.py pesky/lab/bench/models.py pesky/lab/bench/update.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs test test-fast test-portable test-oldest check format package clean

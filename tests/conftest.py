@@ -8,13 +8,13 @@ import pytest
 # Files all of whose tests bear a mark; other tests bear theirs where they stand.
 WHOLE_FILES = {
     "subprocess": (
-        "lab/test_torch_table_command.py",
-        "race/test_cluster.py",
-        "race/test_command.py",
-        "race/test_kills.py",
-        "test_cli.py",
+        "cli/test_cli.py",
+        "cli/test_race.py",
+        "cli/test_torch_table.py",
+        "cli/test_train.py",
+        "lab/race/test_cluster.py",
+        "lab/race/test_kills.py",
         "test_site.py",
-        "test_train.py",
         "torch/test_data_parallel.py",
     ),
     "peers": ("torch/test_loops.py", "torch/promise/test_stock_models.py"),

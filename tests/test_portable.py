@@ -23,7 +23,10 @@ def test_processes_that_tests_start_can_be_interrupted():
 @pytest.mark.subprocess
 @pytest.mark.skipif(sys.platform == "win32", reason="no shell that ignores SIGINT")
 def test_tests_of_interrupts_hold_where_a_script_starts_them_in_the_background():
-    chosen = ["tests/test_threads.py", f"{HERE}::test_processes_that_tests_start_can_be_interrupted"]
+    chosen = [
+        "tests/lab/runs/test_threads.py",
+        f"{HERE}::test_processes_that_tests_start_can_be_interrupted",
+    ]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen],
         cwd=Path(__file__).parents[1],

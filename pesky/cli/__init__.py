@@ -47,6 +47,8 @@ Start here:
 
     pesky torch-table --quick    VSGD against Adam and others on PyTorch tasks
 
+    pesky report                 a page of what was raced, or of rows in files
+
 Every command that computes takes --json (for programs) and --out DIR (where files go).
 """
 

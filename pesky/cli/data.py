@@ -10,12 +10,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Table
 
 from pesky.cli.output import AsJson, print_json
+from pesky.cli.screen import print_table
 from pesky.errors import InputError
 from pesky.lab.datasets import DATASETS, FILES, data_folders, file_state, find_folder
 from pesky.lab.fetching import Watch, fetch, target_folder
+from pesky.lab.tables.table import Table
 
 __all__ = ["app"]
 
@@ -45,14 +46,13 @@ def list_command(data: Folder = None, as_json: AsJson = False) -> None:
         looked_in = [str(path) for path in data_folders(folder)]
         print_json({"datasets": found, "folders": looked_in})
         return
-    table = Table(title="Data sets", title_justify="left", title_style="bold")
-    for heading in ("name", "contents", "size", "state", "where"):
-        table.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
+    rows = []
     for name, row in found.items():
         where = row["folder"] or "-" if name in FILES else "comes with scikit-learn"
         size = f"{row['bytes'] / 1e6:.1f} MB" if name in FILES else "-"
-        table.add_row(name, _PARTS[name], size, row["state"], escape(where))
-    _screen().print(table, crop=False)
+        rows.append((name, _PARTS[name], size, row["state"], where))
+    header = ("name", "contents", "size", "state", "where")
+    print_table(Table(header, rows, "Data sets", words=(0, 1, 3, 4)))
     absent = [name for name in FILES if found[name]["state"] == "missing"]
     if absent:
         print(f"pesky data fetch {' '.join(absent)} fetches what is missing")
@@ -204,13 +204,6 @@ def _print_files(rows: dict[str, dict[str, Any]]) -> None:
         for file in row["files"]:
             line = f"{file['state']:10} {Path(row['folder']) / file['path']}"
             print(line + (f" (fetched from {file['source']})" if file.get("source") else ""))
-
-
-def _screen() -> Console:
-    screen = Console()
-    if not screen.is_terminal:
-        screen.width = 10_000  # a path in a file or a pipe is not broken
-    return screen
 
 
 class _Bar(Watch):

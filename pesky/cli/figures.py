@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from pesky.cli.options import DEFAULT_STORE, DataFolder, Jobs, StoreFile
+from pesky.cli.options import DataFolder, Jobs
 from pesky.cli.output import (
     AsJson,
     OutFolder,
@@ -18,10 +18,11 @@ from pesky.cli.output import (
     ready_folder,
     write_json,
 )
+from pesky.cli.rows import RowFiles, RowStore, rows_from
 from pesky.errors import check_count
 from pesky.lab.figures import Picture, bowl, errors, idealised, nonstationary, quadratic
 from pesky.lab.figures.critical.setups import Only
-from pesky.lab.race.store import Store
+from pesky.lab.figures.picture import picture_files
 
 __all__ = ["app"]
 
@@ -56,7 +57,7 @@ def _resumable() -> Iterator[Callable[[str], None]]:
 
 def _ready(out: str, name: str) -> Path:
     """Return the folder, in which all files of a picture can be written."""
-    return ready_folder(out, *(f"{name}.{kind}" for kind in ("png", "svg", "json")))
+    return ready_folder(out, *picture_files(name), f"{name}.json")
 
 
 def _deliver(picture: Picture, folder: Path, as_json: bool, said: Sequence[str] = ()) -> None:
@@ -140,22 +141,24 @@ def nonstationary_command(
 
 @app.command("errors")
 def errors_command(
+    files: RowFiles = [],  # noqa: B006 (Typer makes it anew)
     view: Annotated[errors.View, typer.Option(help="Which of the paper's three pictures.")] = "mnist",
-    store: StoreFile = DEFAULT_STORE,
+    store: RowStore = None,
     out: OutFolder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
     """Figures 5 to 7: training against test error of every setting that was raced."""
     folder = _ready(out, f"errors-{view}")
-    with Store(store) as opened:
-        _deliver(errors.make(opened, view=view), folder, as_json)
+    with rows_from(files, store) as rows:
+        _deliver(errors.make(rows.store, view=view), folder, as_json)
 
 
 @app.command("rates")
 def rates_command(
+    files: RowFiles = [],  # noqa: B006 (Typer makes it anew)
     quick: Quick = False,
     runs: Runs = 10,
-    store: StoreFile = DEFAULT_STORE,
+    store: RowStore = None,
     data: DataFolder = None,
     out: OutFolder = DEFAULT_FOLDER,
     as_json: AsJson = False,
@@ -164,9 +167,9 @@ def rates_command(
     from pesky.lab.figures import rates
 
     folder = _ready(out, "rates")
-    with Store(store) as opened, _status() as say:
+    with rows_from(files, store) as rows, _status() as say:
         chosen = (1, 1) if quick else (runs, 6)
-        picture = rates.make(opened, folder=data, runs=chosen[0], epochs=chosen[1], say=say)
+        picture = rates.make(rows.store, folder=data, runs=chosen[0], epochs=chosen[1], say=say)
     _deliver(picture, folder, as_json)
 
 

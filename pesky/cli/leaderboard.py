@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from pesky.cli.progress import live_bar
+from pesky.cli.screen import print_table
 from pesky.lab.benchmarks import Benchmark
-from pesky.lab.race.grids import settings_shown
 from pesky.lab.race.runner import Progress, Race
-from pesky.lab.race.table import Cell, Standing
+from pesky.lab.race.standings import MeanError, Standing
+from pesky.lab.runs.settings import settings_shown
+from pesky.lab.tables.table import Cell, Table
 
 __all__ = ["live_view", "print_standings"]
 
@@ -43,20 +41,20 @@ def live_view(race: Race) -> Iterator[None]:
 def print_standings(benchmark: Benchmark, rows: list[Standing]) -> None:
     """Print the leaderboard of a race that is over."""
     unit = ", percent" if benchmark.loss == "cross-entropy" else ""
-    table = Table(
-        title=f"{escape(benchmark.name)}: error{unit}", title_justify="left", title_style="bold"
-    )
-    for heading in ("method", "test", "train", "best setting", "tried", "tuning"):
-        table.add_column(heading, justify="left" if heading in ("method", "best setting") else "right")
-    for row in rows:
-        test, train = _shown(row.test), _shown(row.train)
-        settings, seconds = settings_shown(row.settings), f"{row.tuning_seconds:.0f} s"
-        table.add_row(row.method, test, train, settings, str(row.settings_tried), seconds)
-    Console().print(table)
+    lines: list[list[Cell | str]] = [
+        [
+            row.method,
+            _shown(row.test),
+            _shown(row.train),
+            settings_shown(row.settings),
+            str(row.settings_tried),
+            f"{row.tuning_seconds:.0f} s",
+        ]
+        for row in rows
+    ]
+    header = ("method", "test", "train", "best setting", "tried", "tuning")
+    print_table(Table(header, lines, f"{benchmark.name}: error{unit}", words=(0, 3)))
 
 
-def _shown(cell: Cell | None) -> str:
-    if cell is None:
-        return "-"
-    text = f"{cell.mean:.2f}±{cell.deviation:.2f}"
-    return f"[bold]{text}[/bold]" if cell.bold else text
+def _shown(error: MeanError | None) -> Cell:
+    return Cell("-") if error is None else Cell(f"{error.mean:.2f}±{error.deviation:.2f}", error.bold)

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from pesky.cli.screen import print_table
 from pesky.errors import InputError
 from pesky.files import atomic_path, obstacle
+from pesky.lab.tables.table import Table
 
 __all__ = [
     "AsJson",
     "OutFolder",
     "print_json",
     "print_methods",
-    "print_table",
     "print_written",
     "ready_folder",
     "write_json",
@@ -38,7 +37,6 @@ _HEADINGS = {
     "final_median_rate": "final rate\n(median)",
     "rejected_samples": "rejected\nsamples",
 }
-_ENDLESS = 10_000  # columns
 
 
 def ready_folder(name: str, *files: str) -> Path:
@@ -84,19 +82,11 @@ def print_written(paths: Iterable[str]) -> None:
 
 def print_methods(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the table of `pesky.lab.comparison.summary`."""
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("method", overflow="fold")
-    for heading in _HEADINGS.values():
-        table.add_column(heading, justify="right", min_width=len("1.234e-300"))
-    for row in rows:
-        cells = ("not finite" if row[key] is None else f"{row[key]:.4g}" for key in _HEADINGS)
-        table.add_row(row["name"], *cells)
-    print_table(table)
-
-
-def print_table(table: Table) -> None:
-    """Print a table, as wide as it is where it does not go to a terminal."""
-    screen = Console()
-    if not screen.is_terminal:
-        screen.width = _ENDLESS  # names fold at the edge of a terminal; files and pipes have none
-    screen.print(table, crop=False)
+    lines = [
+        [
+            row["name"],
+            *("not finite" if row[key] is None else f"{row[key]:.4g}" for key in _HEADINGS),
+        ]
+        for row in rows
+    ]
+    print_table(Table(("method", *_HEADINGS.values()), lines, title))

@@ -17,8 +17,9 @@ from pesky.lab.race.grids import Grid, listed_methods, settings_of
 from pesky.lab.race.tuning import Select
 
 if TYPE_CHECKING:
-    from pesky.lab.race.contest import Contest
-    from pesky.lab.race.workers import Workers
+    from pesky.lab.race.contest import Contest, ContestRun
+    from pesky.lab.race.rows import Row
+    from pesky.lab.runs.workers import Workers
 
 __all__ = ["race_command"]
 
@@ -71,10 +72,9 @@ def race_command(
     folder = ready_folder(out, "race.json") if out is not None else None
 
     from pesky.cli.leaderboard import live_view, print_standings
-    from pesky.lab.completing import Interrupted
+    from pesky.lab.race.rows import Store
     from pesky.lab.race.runner import Race
-    from pesky.lab.race.store import Store
-    from pesky.lab.race.table import Standing, standings
+    from pesky.lab.race.standings import Standing, standings
 
     tables: dict[str, list[Standing]] = {}
     with _workers(jobs, cluster) as workers:
@@ -87,11 +87,8 @@ def race_command(
                 opened.load(load)
             for name, contest in contests.items():
                 race = Race(contest, opened, competing[name], grid, seeds, workers)
-                try:
-                    with stopped_by_ctrl_c() as stop, live_view(race):
-                        race.run(stop)
-                except Interrupted:
-                    raise KeyboardInterrupt from None
+                with stopped_by_ctrl_c() as stop, live_view(race):
+                    race.run(stop)
                 tables[name] = standings(race)
                 if not as_json:
                     print_standings(contest.benchmark, tables[name])
@@ -134,9 +131,9 @@ def _methods(benchmark: str, text: str, grid: Grid) -> tuple[str, ...]:
     return chosen
 
 
-def _workers(jobs: int, cluster: str | None) -> "AbstractContextManager[Workers]":
+def _workers(jobs: int, cluster: str | None) -> "AbstractContextManager[Workers[ContestRun, Row]]":
     if cluster is None:
-        from pesky.lab.race.workers import Threads
+        from pesky.lab.runs.workers import Threads
 
         return nullcontext(Threads(jobs or None))
     if jobs:

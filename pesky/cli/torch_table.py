@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.markup import escape
-from rich.table import Table as ScreenTable
 
 from pesky.cli.options import DEFAULT_TORCH_STORE, DataFolder, Export, Jobs, Load, check_export
-from pesky.cli.output import AsJson, print_json, print_table, print_written, ready_folder
+from pesky.cli.output import AsJson, print_json, print_written, ready_folder
 from pesky.cli.progress import live_bar
+from pesky.cli.screen import print_table
 from pesky.errors import InputError, check_count
 from pesky.files import atomic_path
 from pesky.interrupts import stopped_by_ctrl_c
+from pesky.lab.tables.table import Table
 
 if TYPE_CHECKING:
-    from pesky.lab.completing import Progress
+    from pesky.lab.runs.completing import Progress
     from pesky.lab.torch_table.contestants import Contestant
     from pesky.lab.torch_table.rows import Row, RunKey, Store
-    from pesky.lab.torch_table.table import Standing, Table
+    from pesky.lab.torch_table.table import Standing, TorchTable
 
 __all__ = ["torch_table_command"]
 
@@ -116,24 +117,24 @@ def torch_table_command(
 
 def _tables(
     tasks: str, contestants: str, seeds: int, quick: bool, ablation: bool
-) -> "tuple[Table, Table]":
+) -> "tuple[TorchTable, TorchTable]":
     """Return the table to run, and the one that the page shows: of an ablation that is the full one."""
     from pesky.lab.torch_table.ablation import ABLATION_TASKS
     from pesky.lab.torch_table.contestants import CONTESTANTS, VARIANTS
-    from pesky.lab.torch_table.table import Table
+    from pesky.lab.torch_table.table import TorchTable
     from pesky.lab.torch_table.tasks import TASKS
 
     known = CONTESTANTS
     if ablation:
         known = {"vsgd": CONTESTANTS["vsgd"], **VARIANTS}
         tasks = tasks or ",".join(ABLATION_TASKS)
-    table = Table(
+    table = TorchTable(
         tuple(_chosen("task", tasks, TASKS)),
         tuple(_chosen("contestant", contestants, known)),
         seeds,
         quick,
     )
-    full = Table(tuple(TASKS.values()), tuple(CONTESTANTS.values()), seeds, quick)
+    full = TorchTable(tuple(TASKS.values()), tuple(CONTESTANTS.values()), seeds, quick)
     return table, full if ablation else table
 
 
@@ -164,11 +165,11 @@ def _command(
     return " ".join([*words, "--out docs"])
 
 
-def _run(table: "Table", store: "Store", jobs: int, data: Path | None) -> None:
+def _run(table: "TorchTable", store: "Store", jobs: int, data: Path | None) -> None:
     """Do the runs that are missing, and say how to go on if stopped."""
     from dataclasses import replace
 
-    from pesky.lab.completing import Interrupted
+    from pesky.lab.runs.completing import Interrupted
     from pesky.lab.torch_table.workers import workers
 
     runnable = replace(table, contestants=tuple(_installed(table.contestants)))
@@ -177,7 +178,7 @@ def _run(table: "Table", store: "Store", jobs: int, data: Path | None) -> None:
             runnable.run(store, places, data, stop)
         except Interrupted:
             print("stopped; the same command goes on from here", file=sys.stderr)
-            raise KeyboardInterrupt from None
+            raise
 
 
 def _installed(contestants: "tuple[Contestant, ...]") -> "Iterator[Contestant]":
@@ -196,7 +197,7 @@ def _installed(contestants: "tuple[Contestant, ...]") -> "Iterator[Contestant]":
 
 
 @contextmanager
-def _watching(table: "Table") -> Iterator[None]:
+def _watching(table: "TorchTable") -> Iterator[None]:
     """Show progress as a bar; in a log file, as a line a run."""
     last = ""
 
@@ -228,7 +229,7 @@ def _last(progress: "Progress[RunKey, Row]") -> str:
 
 
 def _write(
-    table: "Table", store: "Store", folder: Path, command: str, pictures: Path | None
+    table: "TorchTable", store: "Store", folder: Path, command: str, pictures: Path | None
 ) -> list[Path]:
     """Write the page, and pictures if there is a folder for them."""
     from pesky.lab.torch_table.page import torch_page
@@ -244,7 +245,7 @@ def _write(
 
 
 def _draw(
-    table: "Table", store: "Store", folder: Path
+    table: "TorchTable", store: "Store", folder: Path
 ) -> tuple[list[Path], list[tuple[str, PurePosixPath]]]:
     """Draw what there is; return the files, and each picture's place as the page names it."""
     from pesky.lab.torch_table.drawing import fan, losses
@@ -261,20 +262,17 @@ def _draw(
 
 
 def _print_standings(task: str, rows: "list[Standing]") -> None:
-    screen = ScreenTable(title=task, title_justify="left", title_style="bold")
-    for heading in ("contestant", "training loss", "test", "seconds", "runs", "setting"):
-        screen.add_column(heading, justify="left" if heading in ("contestant", "setting") else "right")
-    for row in rows:
-        seconds = "-" if row.seconds is None else f"{row.seconds:.3g}"
-        runs = f"{len(row.runs)} of {row.wanted}"
-        if row.diverged:
-            runs += f", {len(row.diverged)} diverged"
-        screen.add_row(
+    lines = [
+        [
             row.contestant.name,
             str(row.number("train") or "-"),
             str(row.number("test") or "-"),
-            seconds,
-            runs,
+            "-" if row.seconds is None else f"{row.seconds:.3g}",
+            f"{len(row.runs)} of {row.wanted}"
+            + (f", {len(row.diverged)} diverged" if row.diverged else ""),
             row.setting or "-",
-        )
-    print_table(screen)
+        ]
+        for row in rows
+    ]
+    header = ("contestant", "training loss", "test", "seconds", "runs", "setting")
+    print_table(Table(header, lines, task, words=(0, 5)))

@@ -25,7 +25,7 @@ from pesky.lab.own_data import is_own_file, own_benchmark
 from pesky.lab.plain import finite_or_none
 
 if TYPE_CHECKING:
-    from pesky.lab.runs import EpochReport, RunResult
+    from pesky.lab.runs.seeds import EpochReport, RunResult
 
 __all__ = ["train_command"]
 
@@ -77,7 +77,7 @@ def train_command(
     ] = None,
 ) -> None:
     """Train a network with one method; rivals default to the paper's best settings."""
-    from pesky.lab.runs import run_seeds
+    from pesky.lab.runs.seeds import run_seeds
 
     check_benchmark(benchmark)
     sizes = own_layers(layers, [benchmark])

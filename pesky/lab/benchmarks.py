@@ -20,6 +20,7 @@ __all__ = [
     "GRANULARITIES",
     "L2",
     "METHODS",
+    "METHOD_TITLES",
     "ROBUST",
     "SETTINGS",
     "Benchmark",
@@ -97,6 +98,17 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "almeida": ("eta0", "tau"),
 }
 METHODS = tuple(SETTINGS)
+METHOD_TITLES = {  # as pages call them
+    "vsgd-l": "vSGD-l",
+    "vsgd-b": "vSGD-b",
+    "vsgd-g": "vSGD-g",
+    ROBUST: "vSGD robust",
+    "sgd": "SGD",
+    "adagrad": "AdaGrad",
+    "smd": "SMD",
+    "amari": "Amari",
+    "almeida": "Almeida",
+}
 
 
 def error_unit(loss: str) -> str:

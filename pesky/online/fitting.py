@@ -75,11 +75,24 @@ def fit(
 ) -> FitResult:
     """Train `network` in place, one sample at a time, a fresh permutation of the data every epoch.
 
-    Without `y` the targets are the inputs (an autoencoder). The order of the samples depends on `seed`
-    only, so it is the same for every method. `callback` is called after every epoch, and after every
-    `every` samples if that is given; something true from it stops the run. With `checkpoint`, a path,
-    the run is saved as it goes, and a run that finds its own file there goes on from it, bit for bit.
-    Ctrl-C stops between two samples, and so does another thread that sets `stop`.
+    Ctrl-C stops between two samples; the result tells what was done.
+
+    Args:
+        network: what is trained.
+        method: how its rates are chosen.
+        X: inputs, one row a sample.
+        y: labels or targets; without them the targets are the inputs (an autoencoder).
+        epochs: passes over the data.
+        seed: of the order of the samples, which is then the same for every method.
+        callback: called after every epoch, and after every `every` samples if that is given; something
+            true from it stops the run.
+        every: see `callback`.
+        progress: whether a bar is shown.
+        checkpoint: a path. The run is saved there as it goes, and one that finds its own file goes on
+            from it, bit for bit.
+        stop: another thread sets it to stop the run.
+
+    Example:
 
     >>> from pesky.online import VSGD, Network, fit
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]

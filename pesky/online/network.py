@@ -24,10 +24,18 @@ _ROWS_AT_ONCE = 4096  # of a prediction, to bound its memory
 class Network:
     """Affine layers with an activation between them, and a loss at the end.
 
-    `sizes` are the units of each layer, input and output included: [784, 10] is softmax regression,
-    [784, 120, 10] has a hidden layer. The loss is "cross-entropy" over a softmax of the outputs, or
-    "squared-error", 1/2 |output - target|^2. `l2` adds l2/2 |weights|^2, biases apart. Weights start
-    uniform in +-sqrt(6 / (inputs + outputs)) of their layer (Glorot and Bengio, 2010), biases at 0.
+    Weights start uniform in +-sqrt(6 / (inputs + outputs)) of their layer (Glorot and Bengio, 2010),
+    biases at 0.
+
+    Args:
+        sizes: the units of each layer, input and output included: [784, 10] is softmax regression,
+            [784, 120, 10] has a hidden layer.
+        activation: what hidden units compute.
+        loss: "cross-entropy" over a softmax of the outputs, or "squared-error", 1/2 |output - target|^2.
+        l2: adds l2/2 |weights|^2 to the loss, biases apart.
+        seed: of the weights.
+
+    Example:
 
     >>> network = Network([4, 3, 2], seed=1)
     >>> network.parameters

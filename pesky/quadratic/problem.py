@@ -20,10 +20,17 @@ Values: TypeAlias = float | Sequence[float] | Array
 class NoisyQuadratic:
     """A diagonal quadratic with noise, and what changes about it every `change_every` steps.
 
-    `curvature` (h), `noise` (sigma), `optimum` (theta*) and `start` are one number or one number a
-    parameter. At each change every coordinate of the optimum moves by `optimum_jump` up or down, by
+    `curvature` (h), `noise` (sigma), `optimum` (theta*) and `start` are one number, or one number for
+    each parameter. At each change every coordinate of the optimum moves by `optimum_jump` up or down, by
     a coin of its own; noise and curvature are multiplied by their factors at one change and divided
     by them at the next.
+
+    Example:
+
+    >>> from pesky.quadratic import SGD, NoisyQuadratic, simulate
+    >>> problem = NoisyQuadratic(curvature=[1.0, 10.0], change_every=100, optimum_jump=3.0)
+    >>> simulate(problem, SGD(0.05), steps=200, runs=10).excess_loss.shape
+    (201, 10)
     """
 
     curvature: Values = 1.0

@@ -23,11 +23,21 @@ MOST_INITIAL_SAMPLES = 1_000_000  # minutes of work before the first step
 class VSGD:
     """The paper's method: vSGD-l, -b, -g for granularity element, block, global.
 
-    `blocks` are the sizes of consecutive blocks of parameters, for granularity block only. The first
-    `init_samples` gradients are averaged before the first step. `slow_start` is the paper's C,
-    which the toy problems do not need. A "known" curvature is the landscape's; an "estimated" one is
-    the running average of the samples' curvatures, overestimated by `slow_start` at first. The rates
-    treat a curvature below `curvature_floor` as equal to it.
+    Args:
+        granularity: what shares a rate: nothing ("element"), a block of parameters, or all ("global").
+        blocks: the sizes of consecutive blocks of parameters, for granularity "block" only.
+        curvature: the landscape's ("known"), or the running average of the samples' curvatures,
+            overestimated by `slow_start` at first ("estimated").
+        init_samples: gradients that are averaged before the first step.
+        slow_start: the paper's C, which the toy problems do not need.
+        curvature_floor: rates treat a curvature below it as equal to it.
+
+    Example:
+
+    >>> from pesky.quadratic import VSGD, NoisyQuadratic, simulate
+    >>> trace = simulate(NoisyQuadratic(), VSGD(), steps=300, runs=100)
+    >>> bool(trace.rate[-1].mean() < trace.rate[0].mean() / 10)
+    True
     """
 
     granularity: Granularity = "element"

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from pesky.errors import InputError
-from pesky.torch.step.parts import kept_like
+from pesky.torch.step.parts import keep
 
 __all__ = ["check_keys", "check_shapes", "is_foreign", "restore_tensors"]
 
@@ -57,6 +57,5 @@ def restore_tensors(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
     ours = [one for group in optimizer.param_groups for one in group["params"]]
     for number, parameter in zip(numbers, ours, strict=True):
-        for name, value in state_dict["state"].get(number, {}).items():
-            if isinstance(value, Tensor):
-                optimizer.state[parameter][name] = kept_like(parameter, value)
+        if number in state_dict["state"]:
+            keep(parameter, optimizer.state[parameter], state_dict["state"][number])

@@ -1,3 +1,6 @@
-from tests.torch.conftest import one_thread, without_fused_layers
+from importlib.util import find_spec
 
-__all__ = ["one_thread", "without_fused_layers"]
+if find_spec("torch") is not None:
+    from tests.torch.conftest import one_thread, without_fused_layers
+
+    __all__ = ["one_thread", "without_fused_layers"]

@@ -10,7 +10,7 @@ from pesky.lab.torch_models import mlp
 from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS
 from pesky.lab.torch_table.instance import Instance, Measured, generator, mean_over
 from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey
-from pesky.lab.torch_table.table import Table
+from pesky.lab.torch_table.table import TorchTable
 from pesky.lab.torch_table.tasks import Task
 
 STEPS = 30
@@ -49,7 +49,7 @@ ALL = tuple(CONTESTANTS.values())
 
 def toy_table(*names, seeds=2, tasks=TOYS, **options):
     chosen = tuple(CONTESTANTS[name] for name in names) or ALL
-    return Table(tasks, chosen, seeds, **options)
+    return TorchTable(tasks, chosen, seeds, **options)
 
 
 def toy_key(method="adam", settings="lr=1e-3", **changed):

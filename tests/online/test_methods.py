@@ -135,7 +135,7 @@ def test_every_method_learns_a_separable_problem(method, fresh_seed):
         assert result.status == "finished"
         errors.append(network.error(X, y))
         losses.append(result.loss[-1] if is_robust else result.loss[-1] / result.loss[0])
-    # The robust form learns it in one epoch; 5 of 1000 seeds then have a jump (docs/theory.md).
+    # The robust form learns it in one epoch; 5 of 1000 seeds then have a jump (docs/notebook.md).
     assert np.median(errors) < 3
     assert np.median(losses) < (0.1 if is_robust else 1)
 

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from pesky.lab.torch_table.tasks import TASKS
 from pesky.torch import VSGD
-from tests.test_datasets import needs_data
+from tests.real_data import needs_data
 
 C = 7.0
 NAMES = ("mean_square", "mean_curvature")

@@ -10,7 +10,8 @@ from pesky.errors import InputError, check_count
 from pesky.files import atomic_path
 from pesky.lab.benchmarks import Benchmark, Task
 from pesky.lab.figures.picture import GREEN, ORANGE, Picture, legend_above, new_figure, tidy
-from pesky.online import NUMERICS_VERSION, VSGD, Learner, Moment, Network, fit
+from pesky.lab.runs.training import Training, error_of
+from pesky.online import NUMERICS_VERSION, VSGD, Learner, Moment, Network
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,23 +66,12 @@ def _train(
     benchmark: Benchmark, task: Task, history: "_History", checkpoint: Path, *, epochs: int, seed: int
 ) -> None:
     history.catch_up(checkpoint, task)
-    network = benchmark.network(seed)
+    training = Training(benchmark, task, seed)
 
     def after_epoch(moment: Moment) -> None:
-        history.add(network, task)
+        history.add(training.network, task)
 
-    result = fit(
-        network,
-        VSGD(),
-        task.train_inputs,
-        task.train_targets,
-        epochs=epochs,
-        seed=seed,
-        callback=after_epoch,
-        checkpoint=checkpoint,
-    )
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
+    result = training.run(VSGD(), epochs=epochs, watch=after_epoch, checkpoint=checkpoint)
     history.end(result.status)
 
 
@@ -135,8 +125,8 @@ class _History:
 
     def add(self, network: Network, task: Task) -> None:
         """Measure an epoch's end."""
-        self.train.append(network.error(task.train_inputs, task.train_targets))
-        self.test.append(network.error(task.test_inputs, task.test_targets))
+        self.train.append(error_of(network, task, "train"))
+        self.test.append(error_of(network, task, "test"))
         self._write()
         self.say(
             f"train {self.train[-1]:.2f} %, test {self.test[-1]:.2f} % after epoch {len(self.test)}"

@@ -7,7 +7,7 @@ import numpy as np
 from pesky.errors import InputError
 from pesky.lab.benchmarks import error_unit
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
-from pesky.lab.race.store import Store
+from pesky.lab.race.rows import Store
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,9 +34,7 @@ def make(store: Store, *, view: View) -> Picture:
     present = {name: one for name, one in recorded.items() if one.winners()}
     if not present:
         names = " ".join(VIEWS[view])
-        raise InputError(
-            f"the store {store.path} holds no results for this figure; run: pesky race {names}"
-        )
+        raise InputError(f"there are no rows for this figure yet; run: pesky race {names}")
     columns = min(3, len(present))
     rows = -(-len(present) // columns)
     figure, axes = new_figure(4.6 * columns, 4.6 * rows + 0.6, nrows=rows, ncols=columns, squeeze=False)
@@ -70,7 +68,12 @@ def _draw(axes: "Axes", name: str, recorded: "Recorded", *, zoomed: bool) -> dic
         best = recorded.winner(method)
         if best is not None:
             winners[method] = (best.mean("train"), best.mean("test"))
-            axes.plot(*winners[method], linestyle="none", markersize=12, markeredgewidth=1.5, **style)
+            large: dict[str, Any] = {
+                "markersize": 12,
+                "markeredgewidth": 1.5,
+                "zorder": 4,
+            }  # above the small ones
+            axes.plot(*winners[method], linestyle="none", **large, **style)
     unit = error_unit(recorded.loss)
     tidy(axes, x=f"training error, {unit}", y=f"test error, {unit}")
     axes.set_title(name, fontweight="bold")

@@ -1,8 +1,10 @@
 """How every figure looks and how it is saved."""
 
+import pickle
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from pesky.files import atomic_path
@@ -22,6 +24,7 @@ __all__ = [
     "legend_above",
     "line_style",
     "new_figure",
+    "picture_files",
     "tidy",
 ]
 
@@ -36,6 +39,9 @@ _SETTINGS: Any = {
     "savefig.dpi": 160,
     "svg.hashsalt": "pesky",  # the same picture gives the same bytes
 }
+
+_NARROW, _PANEL = 5.0, 4.0  # inches: the width of a narrow picture, and the height of a panel there
+_LINE = 64  # small letters that it has room for in a line
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 BLUE, SKY, GREEN, ORANGE, PURPLE = "#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7"
@@ -76,24 +82,75 @@ class Picture:
     numbers: dict[str, Any]
 
     def save(self, folder: Path) -> list[Path]:
-        """Write PNG and SVG into `folder`; return their paths."""
-        paths = [folder / f"{self.name}.{kind}" for kind in ("png", "svg")]
-        for path in paths:
+        """Write PNG, SVG and the narrow SVG into `folder`; return their paths."""
+        contents = (_content(self.figure, "png"), self.svg(), self.narrow_svg())
+        paths = [folder / name for name in picture_files(self.name)]
+        for path, content in zip(paths, contents, strict=True):
             with atomic_path(path) as temporary:
-                self._write(temporary, path.suffix.removeprefix("."))
+                temporary.write_bytes(content)
         return paths
 
     def svg(self) -> bytes:
         """Return it as SVG."""
-        content = BytesIO()
-        self._write(content, "svg")
-        return content.getvalue()
+        return _content(self.figure, "svg")
 
-    def _write(self, target: Path | BytesIO, kind: str) -> None:
-        import matplotlib as mpl
+    def narrow_svg(self) -> bytes:
+        """Return it as SVG for a phone: its panels stand below each other."""
+        return _content(_narrow(self.figure), "svg")
 
-        with mpl.rc_context(_SETTINGS):
-            self.figure.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None)
+
+def picture_files(name: str) -> tuple[str, str, str]:
+    """Return the names of a picture's files: PNG, SVG and narrow SVG."""
+    return f"{name}.png", f"{name}.svg", f"{name}-narrow.svg"
+
+
+def _content(figure: "Figure", kind: str) -> bytes:
+    import matplotlib as mpl
+
+    content = BytesIO()
+    with mpl.rc_context(_SETTINGS):
+        figure.savefig(content, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return content.getvalue()
+
+
+def _narrow(figure: "Figure") -> "Figure":
+    """Return a copy of a figure as wide as a phone shows well."""
+    copied: Figure = pickle.loads(pickle.dumps(figure))
+    panels = [axes for axes in copied.axes if axes.get_visible()]
+    specs = [spec for axes in panels if (spec := axes.get_subplotspec()) is not None]
+    if max(spec.get_gridspec().ncols for spec in specs) > 1:
+        _stack(copied, panels)
+    else:
+        copied.set_size_inches(_NARROW, max(_PANEL, 0.8 * figure.get_figheight()))
+    for text in copied.texts:
+        text.set_text("\n".join(fill(line, _LINE) for line in text.get_text().splitlines()))
+    for legend in copied.legends:
+        legend.remove()
+        named = max(panels, key=lambda axes: len(_labels(axes)))
+        longest = max(map(len, _labels(named)))
+        legend_above(copied, named, columns=2 if 2 * longest <= _LINE - 12 else 1)  # 12: room for marks
+    return copied
+
+
+def _stack(figure: "Figure", panels: "list[Axes]") -> None:
+    """Put all panels of a figure into one column, each with its own labels."""
+    for axes in figure.axes:
+        if axes not in panels:
+            axes.remove()
+    grid = figure.add_gridspec(len(panels), 1)
+    for place, axes in enumerate(panels):
+        axes.set_subplotspec(grid[place])
+        axes.tick_params(labelbottom=True, labelleft=True)
+        x, y = (
+            axes.get_xlabel() or panels[-1].get_xlabel(),
+            axes.get_ylabel() or panels[0].get_ylabel(),
+        )
+        tidy(axes, x=x, y=y)
+    figure.set_size_inches(_NARROW, _PANEL * len(panels))
+
+
+def _labels(axes: "Axes") -> list[str]:
+    return [str(label) for label in axes.get_legend_handles_labels()[1]]
 
 
 def new_figure(width: float, height: float, **subplots: Any) -> "tuple[Figure, Any]":

@@ -12,8 +12,8 @@ from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, Benchmark, Task, method_named
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
 from pesky.lab.race.recorded import Recorded
-from pesky.lab.race.store import Store
-from pesky.lab.runs import run_seeds
+from pesky.lab.race.rows import Store
+from pesky.lab.runs.seeds import run_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from pesky.errors import InputError, check_count
 from pesky.lab.benchmarks import BENCHMARKS, GRANULARITIES, Benchmark, Task
 from pesky.lab.figures.picture import METHOD_STYLES, Picture, legend_above, new_figure, tidy
 from pesky.lab.plain import finite_or_none
-from pesky.lab.runs import EpochReport, run_once
-from pesky.lab.threads import in_threads
+from pesky.lab.runs.seeds import EpochReport, run_once
+from pesky.lab.runs.threads import in_threads
 from pesky.online import VSGD
 from pesky.rule import slow_start_factor
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pesky
 from pesky.errors import InputError
-from pesky.lab.completing import Interrupted
-from pesky.lab.race.contest import ROBUST_PROTOCOL, Contest
-from pesky.lab.race.store import Row, RunKey
+from pesky.lab.race.contest import ROBUST_PROTOCOL, Contest, ContestRun
+from pesky.lab.race.rows import Row, RunKey
+from pesky.lab.runs.completing import Interrupted
 from pesky.online import NUMERICS_VERSION
 
 __all__ = ["Cluster", "connected"]
@@ -115,31 +115,31 @@ class Cluster:
             if isinstance(found, Exception):
                 raise InputError(
                     f"--cluster {address}: the worker {worker} cannot run pesky ({_line(found)}); "
-                    f"install it there: pip install pesky=={pesky.__version__}"
+                    f"install there what runs here, pesky {pesky.__version__}"
                 )
             if found != _version():
                 raise InputError(_other_version(f"the worker {worker}", found, _version()))
 
-    def run(self, contest: Contest, key: RunKey, limit: float, stop: threading.Event) -> Row:
+    def run(self, job: ContestRun, stop: threading.Event) -> Row:
         """Have a run done by some worker; by another if that one dies."""
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 
         for _ in range(_ATTEMPTS):
             try:
-                return self._attempt(contest, key, limit, stop)
+                return self._attempt(job, stop)
             except (CancelledError, KilledWorker):
                 self._check_connection()
             except CommClosedError:  # the scheduler's end closed before the client noticed
                 raise self._gone() from None
         raise InputError(
-            f"--cluster {self._address}: workers keep dying at {key.method} {key.settings} on "
-            f"{key.benchmark}; see their logs, and give them more memory"
+            f"--cluster {self._address}: workers keep dying at {job.key.method} {job.key.settings} on "
+            f"{job.key.benchmark}; see their logs, and give them more memory"
         )
 
-    def _attempt(self, contest: Contest, key: RunKey, limit: float, stop: threading.Event) -> Row:
-        sent = self._sent_once(contest, stop)
-        future = self._client.submit(_run, sent, key, limit, _version(), pure=False)
+    def _attempt(self, job: ContestRun, stop: threading.Event) -> Row:
+        sent = self._sent_once(job.contest, stop)
+        future = self._client.submit(_run, sent, job.key, job.limit, _version(), pure=False)
         try:
             while not stop.wait(_PAUSE):
                 self._check_connection()

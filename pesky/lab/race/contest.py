@@ -11,14 +11,23 @@ import numpy as np
 from pesky.errors import InputError
 from pesky.lab import datasets
 from pesky.lab.benchmarks import L2, ROBUST, Benchmark, Task, method_named
-from pesky.lab.completing import Interrupted
 from pesky.lab.plain import finite_or_none
-from pesky.lab.race.grids import Grid, Settings, parse_settings, settings_of, settings_text
-from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.grids import Grid, settings_of
+from pesky.lab.race.rows import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, TUNING_SEEDS, Select, Setting, winner
-from pesky.online import NUMERICS_VERSION, Method, Moment, fit
+from pesky.lab.runs.settings import Settings, parse_settings, settings_text
+from pesky.lab.runs.training import Training
+from pesky.online import NUMERICS_VERSION, Moment
 
-__all__ = ["CUT_FACTOR", "CUT_SHARE", "PROTOCOL", "ROBUST_PROTOCOL", "Contest", "protocol_of"]
+__all__ = [
+    "CUT_FACTOR",
+    "CUT_SHARE",
+    "PROTOCOL",
+    "ROBUST_PROTOCOL",
+    "Contest",
+    "ContestRun",
+    "protocol_of",
+]
 
 # A tuning run is given up after an epoch if its error is both so many times that of vSGD-l at the same
 # seed and so large a share of the untrained network's. On M1 this spares settings that end well but
@@ -131,46 +140,29 @@ class Contest:
     def run(self, key: RunKey, limit: float, stop: threading.Event) -> Row:
         """Do one run. It ends after an epoch if it is hopeless by then; `limit` is from `cut_limit`."""
         task = self._validation_task if key.split != "full" else self.task
-        network = self.benchmark.network(key.seed)
+        training = Training(self.benchmark, task, key.seed)
         if limit < np.inf:
-            limit = max(limit, CUT_SHARE * network.error(task.test_inputs, task.test_targets))
+            limit = max(limit, CUT_SHARE * training.error("test"))
         first_epoch: list[float] = []
 
         def after_epoch(moment: Moment) -> bool:
             if first_epoch or not moment.end_of_epoch:
                 return False
-            with np.errstate(over="ignore", invalid="ignore"):
-                first_epoch.append(network.error(task.test_inputs, task.test_targets))
+            first_epoch.append(training.error("test"))
             return self.epochs > 1 and not first_epoch[0] <= limit
 
-        result = fit(
-            network,
-            self._method(key, len(task.train_inputs)),
-            task.train_inputs,
-            task.train_targets,
-            epochs=key.epochs,
-            seed=key.seed,
-            callback=after_epoch,
-            stop=stop,
-        )
-        if result.status == "interrupted":
-            raise Interrupted
+        method = method_named(key.method, parse_settings(key.settings), len(task.train_inputs))
+        result = training.run(method, epochs=key.epochs, watch=after_epoch, stop=stop)
         finished = result.status == "finished"
-        with np.errstate(over="ignore", invalid="ignore"):
-            train = network.error(task.train_inputs, task.train_targets) if finished else None
-            test = network.error(task.test_inputs, task.test_targets) if finished else None
         return Row(
             status="cut" if result.status == "stopped" else "diverged" if not finished else "finished",
-            train=None if train is None else finite_or_none(train),
-            test=None if test is None else finite_or_none(test),
+            train=finite_or_none(training.error("train")) if finished else None,
+            test=finite_or_none(training.error("test")) if finished else None,
             first_epoch_test=finite_or_none(first_epoch[0]) if first_epoch else None,
             diverged_at=result.diverged_at,
             samples=result.steps,
             seconds=round(result.seconds, 3),
         )
-
-    def _method(self, key: RunKey, training_samples: int) -> Method:
-        return method_named(key.method, parse_settings(key.settings), training_samples)
 
     @cached_property
     def _validation_task(self) -> Task:
@@ -187,3 +179,16 @@ class Contest:
             np.ascontiguousarray(task.train_inputs[held]),
             None if targets is None else targets[held],
         )
+
+
+@dataclass(frozen=True)
+class ContestRun:
+    """One run of a contest, as it is sent to whoever does it."""
+
+    contest: Contest
+    key: RunKey
+    limit: float  # from `Contest.cut_limit`
+
+    def run(self, stop: threading.Event) -> Row:
+        """Do it here."""
+        return self.contest.run(self.key, self.limit, stop)

@@ -6,21 +6,12 @@ from typing import Literal, TypeAlias, get_args
 from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import METHODS, ROBUST, SETTINGS
+from pesky.lab.runs.settings import Settings
 
-__all__ = [
-    "GRIDS",
-    "Grid",
-    "Settings",
-    "listed_methods",
-    "parse_settings",
-    "settings_of",
-    "settings_shown",
-    "settings_text",
-]
+__all__ = ["GRIDS", "Grid", "listed_methods", "settings_of"]
 
 Grid: TypeAlias = Literal["full", "coarse", "paper"]
 GRIDS: tuple[Grid, ...] = get_args(Grid)
-Settings: TypeAlias = dict[str, str]  # canonical strings: 3e-2, 1/3
 
 _ETA0 = (*(f"{digit}e{power}" for power in range(-7, 1) for digit in (1, 3)), "1e1")
 _FULL = {
@@ -59,20 +50,3 @@ def listed_methods(benchmark: str) -> tuple[str, ...]:
     """Return the methods that the paper lists for a benchmark, and vSGD's robust form; else all."""
     listed = {*paper.TRAIN.get(benchmark, METHODS), ROBUST}
     return tuple(method for method in METHODS if method in listed)
-
-
-def settings_text(settings: Settings) -> str:
-    """Return settings as one canonical string, such as ``eta0=3e-2 gamma=1/2``."""
-    return " ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def parse_settings(text: str) -> Settings:
-    """Undo `settings_text`."""
-    return dict(part.split("=", 1) for part in text.split())
-
-
-def settings_shown(settings: Settings | None) -> str:
-    """Return settings for people to read; None are those of a method that has no winner."""
-    if settings is None:
-        return "no setting finished"
-    return ", ".join(f"{name} {value}" for name, value in settings.items()) or "nothing to set"

@@ -6,9 +6,10 @@ from typing import Any
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS
 from pesky.lab.race.contest import protocol_of
-from pesky.lab.race.grids import Settings, settings_of, settings_text
-from pesky.lab.race.store import Row, RunKey, Store
+from pesky.lab.race.grids import settings_of
+from pesky.lab.race.rows import Row, RunKey, Store
 from pesky.lab.race.tuning import FINAL_SEEDS_FROM, Setting, winner
+from pesky.lab.runs.settings import Settings, settings_text
 from pesky.online import NUMERICS_VERSION
 
 __all__ = ["Recorded", "own_benchmarks"]

@@ -4,11 +4,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pesky.lab import completing
-from pesky.lab.race.contest import Contest
-from pesky.lab.race.grids import Grid, Settings, settings_of
-from pesky.lab.race.store import Row, RunKey, Store
-from pesky.lab.race.workers import Threads, Workers
+from pesky.lab.race.contest import Contest, ContestRun
+from pesky.lab.race.grids import Grid, settings_of
+from pesky.lab.race.rows import Row, RunKey, Store
+from pesky.lab.runs import completing
+from pesky.lab.runs.settings import Settings
+from pesky.lab.runs.workers import Threads, Workers
 
 __all__ = ["Progress", "Race"]
 
@@ -24,7 +25,7 @@ class Race:
     methods: tuple[str, ...]
     grid: Grid
     seeds: int
-    workers: Workers = field(default_factory=Threads)
+    workers: Workers[ContestRun, Row] = field(default_factory=Threads)
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
 
     def run(self, stop: threading.Event | None = None) -> None:
@@ -54,7 +55,7 @@ class Race:
 
     def _do(self, key: RunKey, stop: threading.Event) -> Row:
         limit = self.contest.cut_limit(key, self.store)
-        return self.workers.run(self.contest, key, limit, stop)
+        return self.workers.run(ContestRun(self.contest, key, limit), stop)
 
     def results(self) -> dict[str, list[Row]]:
         """Return the fresh runs of each method's winner that are in the store."""

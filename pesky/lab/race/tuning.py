@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pesky.lab.race.grids import Settings
-from pesky.lab.race.store import Row
+from pesky.lab.race.rows import Row
+from pesky.lab.runs.means import Part
+from pesky.lab.runs.settings import Settings
 
-__all__ = ["FINAL_SEEDS_FROM", "TUNING_SEEDS", "Part", "Select", "Setting", "winner"]
+__all__ = ["FINAL_SEEDS_FROM", "TUNING_SEEDS", "Select", "Setting", "winner"]
 
-Part = Literal["train", "test"]
 Select = Literal["test", "validation"]
 
 TUNING_SEEDS = (0, 1)

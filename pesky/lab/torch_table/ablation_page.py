@@ -1,9 +1,10 @@
 """The page's section on what VSGD's robust form is without some of its parts."""
 
-from pesky.lab.markdown import markdown_table
+from pesky.lab.tables.markdown import markdown_table
+from pesky.lab.tables.table import NOTHING, Table
 from pesky.lab.torch_table.contestants import CONTESTANTS, VARIANTS, Contestant
 from pesky.lab.torch_table.rows import Store
-from pesky.lab.torch_table.table import Standing, Table, TaskRows
+from pesky.lab.torch_table.table import Standing, TaskRows, TorchTable
 
 __all__ = ["ablation_section"]
 
@@ -19,7 +20,7 @@ other tables.
 """
 
 
-def ablation_section(table: Table, store: Store) -> str:
+def ablation_section(table: TorchTable, store: Store) -> str:
     """Return the table of all variants, on the tasks that any of them has run."""
     columns = [
         _column(rows, table.seeds)
@@ -29,7 +30,7 @@ def ablation_section(table: Table, store: Store) -> str:
     if not columns:
         return f"Nothing has been run: `pesky torch-table --ablation{' --quick' * table.quick}`.\n"
     header, *lines = zip(["", *_LINES], *columns, strict=True)
-    return _EXPLANATION + markdown_table(header, lines)
+    return _EXPLANATION + markdown_table(Table(header, lines))
 
 
 def _column(rows: TaskRows, wanted: int) -> list[str]:
@@ -52,7 +53,7 @@ def _seeds(rows: TaskRows, contestant: Contestant, wanted: int) -> set[int]:
 def _cell(standing: Standing) -> str:
     train, test = standing.number("train"), standing.number("test")
     if train is None or test is None:
-        return "diverged" if standing.diverged else "–"
+        return "diverged" if standing.diverged else NOTHING
     text = f"{train.mean:.4g} / {test.mean:.4g}"
     if standing.diverged:
         text += f", {len(standing.diverged)} of {len(standing.runs)} diverged"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pesky.lab.race.grids import Settings, parse_settings
+from pesky.lab.runs.settings import Settings, parse_settings
 from pesky.lab.torch_table.ablation import PARTS, without
 from pesky.torch import VSGD
 

@@ -19,7 +19,7 @@ from pesky.lab.figures.picture import (
 )
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Point, Row, Store, parse_curve
-from pesky.lab.torch_table.table import TUNING_SEED, Table, TaskRows
+from pesky.lab.torch_table.table import TUNING_SEED, TaskRows, TorchTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ _MARGIN = 1.2  # above and below
 _SHORTEST = 1e-4  # seconds: a clock may stand still at first, which logarithms do not like
 
 
-def losses(table: Table, rows: TaskRows) -> Picture | None:
+def losses(table: TorchTable, rows: TaskRows) -> Picture | None:
     """Draw every contestant's mean loss against steps and against seconds; None without any run."""
     curves = {
         contestant.name: mean_curve(rows.standing(contestant, range(table.seeds)).runs)
@@ -80,7 +80,7 @@ def losses(table: Table, rows: TaskRows) -> Picture | None:
     return Picture(f"torch-{rows.task.name}", figure, numbers)
 
 
-def fan(table: Table, store: Store) -> Picture | None:
+def fan(table: TorchTable, store: Store) -> Picture | None:
     """Draw every task's test numbers, the untuned over all rates of the tuned.
 
     Tasks that VSGD or one of the tuned has not been run on are left out; None if that is all of them.

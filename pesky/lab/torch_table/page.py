@@ -3,22 +3,21 @@
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from pesky.lab.markdown import markdown_table
+from pesky.lab.runs.means import PARTS, Part
+from pesky.lab.tables.markdown import markdown_table
+from pesky.lab.tables.table import NOTHING, Table
 from pesky.lab.torch_table.ablation_page import ablation_section
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.table import (
-    PARTS,
-    RANKS_HEADER,
     TUNING_SEED,
-    Part,
     Standing,
-    Table,
     TaskRows,
-    rank_lines,
+    TorchTable,
+    average_ranks,
 )
 
-__all__ = ["torch_page"]
+__all__ = ["ranks_table", "torch_page"]
 
 _INTRODUCTION = """# VSGD and its rivals in PyTorch
 
@@ -42,7 +41,7 @@ Standings = dict[str, list[Standing]]
 
 
 def torch_page(
-    table: Table, store: Store, command: str, figures: Iterable[tuple[str, PurePosixPath]] = ()
+    table: TorchTable, store: Store, command: str, figures: Iterable[tuple[str, PurePosixPath]] = ()
 ) -> str:
     """Return the page as Markdown; `figures` are names of tasks, or "fan", with their pictures."""
     pictures = dict(figures)
@@ -102,7 +101,7 @@ def _against_adam(standings: Standings) -> str:
     header = ["", "loss, VSGD", "Adam", "as good?", "test, VSGD", "Adam", "as good?"]
     counts = f"At least as good as Adam's default: training loss on {won['train']}, test number on "
     counts += f"{won['test']} of {compared} tasks that both have run, {len(standings)} in all.\n"
-    return markdown_table(header, rows) + "\n" + counts
+    return markdown_table(Table(header, rows)) + "\n" + counts
 
 
 def _named(rows: list[Standing], name: str) -> Standing | None:
@@ -125,12 +124,22 @@ def _verdict(ours: Standing, theirs: Standing, part: Part) -> str:
     return text + (" (within two standard errors)" if within else "")
 
 
+def ranks_table(standings: Standings) -> tuple[Table, list[str]]:
+    """Return the average ranks of the untuned, best first, and the tasks that they are over."""
+    (by_loss, tasks), (by_test, _) = (average_ranks(standings, part) for part in PARTS)
+    rows = [
+        (CONTESTANTS[name].title, f"{rank:.2f}", f"{by_test[name]:.2f}")
+        for name, rank in by_loss.items()
+    ]
+    return Table(("", "by training loss", "by test number"), rows), tasks
+
+
 def _ranks(standings: Standings) -> str:
-    lines, tasks = rank_lines(standings)
+    ranks, tasks = ranks_table(standings)
     if not tasks:
         return "No task has been run by all of them.\n"
     return (
-        markdown_table(RANKS_HEADER, lines)
+        markdown_table(ranks)
         + f"\nOver {len(tasks)} of {len(standings)} tasks, those that all of them have run: "
         + f"{', '.join(tasks)}. 1 is the best; diverged in any run is last.\n"
     )
@@ -143,16 +152,16 @@ def _task(rows: TaskRows, standings: list[Standing]) -> str:
             one.contestant.title,
             _cell(one, "train"),
             _cell(one, "test"),
-            "–" if one.seconds is None else f"{one.seconds:.3g}",
+            NOTHING if one.seconds is None else f"{one.seconds:.3g}",
             _runs(one),
-            one.setting or "–",
+            one.setting or NOTHING,
         ]
         for one in standings
     ]
     header = ["", "training loss", task.test, "seconds a run", "runs", "setting"]
     return (
         f"### {task.name}\n\n{task.title}; {rows.steps} steps, data `{rows.data or 'not here'}`.\n\n"
-        + markdown_table(header, lines)
+        + markdown_table(Table(header, lines))
     )
 
 
@@ -194,12 +203,12 @@ def _costs(standings: Standings) -> str:
     ]
     if not rows:
         return "Nothing has been tuned.\n"
-    return markdown_table(["", "method", "runs", "steps", "seconds", "winner"], rows)
+    return markdown_table(Table(("", "method", "runs", "steps", "seconds", "winner"), rows))
 
 
 def _winner(standing: Standing) -> str:
     if standing.setting is None:
-        return "–"
+        return NOTHING
     grid = standing.contestant.settings
     return standing.setting + " (edge of the grid)" * (standing.setting in (grid[0], grid[-1]))
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pesky.lab.run_store import Layout, RunStore
+from pesky.lab.runs.layout import Layout
+from pesky.lab.runs.store import RunStore
 
 __all__ = ["TABLE_VERSION", "Point", "Row", "RunKey", "Store", "curve_text", "parse_curve"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pesky.lab.completing import Interrupted
+from pesky.lab.runs.completing import Interrupted
 from pesky.lab.torch_table.contestants import Diverged, begin, warm_up
 from pesky.lab.torch_table.instance import Batch, Instance
 from pesky.lab.torch_table.rows import Point, Row, RunKey, curve_text

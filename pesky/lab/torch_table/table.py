@@ -7,49 +7,33 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pesky.errors import InputError
-from pesky.lab.completing import Completion, Progress
 from pesky.lab.datasets import data_folder
-from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS, Contestant
+from pesky.lab.runs.completing import Completion, Progress
+from pesky.lab.runs.means import PARTS, Mean, Part
+from pesky.lab.runs.workers import Workers
+from pesky.lab.torch_table.contestants import METHODS, Contestant
 from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey, Store
 from pesky.lab.torch_table.tasks import Task
-from pesky.lab.torch_table.workers import Workers
+from pesky.lab.torch_table.workers import TaskRun
 
 __all__ = [
-    "PARTS",
-    "RANKS_HEADER",
     "TUNING_SEED",
     "Number",
-    "Part",
     "Standing",
-    "Table",
     "TaskRows",
+    "TorchTable",
     "average_ranks",
-    "rank_lines",
 ]
 
 TUNING_SEED = 0
-RANKS_HEADER = ("", "by training loss", "by test number")
 _QUICKER = 10  # times, of a quick table
 
-Part = Literal["train", "test"]
-PARTS: tuple[Part, ...] = ("train", "test")
 
-
-@dataclass(frozen=True)
-class Number:
+class Number(Mean):
     """A mean over seeds."""
-
-    mean: float
-    deviation: float
-    runs: int
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean."""
-        return self.deviation / math.sqrt(self.runs)
 
     def __str__(self) -> str:
         """Return it as pages and screens show it."""
@@ -87,11 +71,7 @@ class Standing:
 
     def number(self, part: Part) -> Number | None:
         """Return the mean over the runs that came to their end."""
-        values = [getattr(run, part) for run in self.runs if run.status == "finished"]
-        if not values:
-            return None
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        return Number(statistics.fmean(values), deviation, len(values))
+        return Number.of([getattr(run, part) for run in self.runs if run.status == "finished"])
 
     def place(self, part: Part) -> float:
         """Return what it is ranked by: its mean; diverged in any run is last."""
@@ -191,7 +171,7 @@ def _data_of(task: Task, stored: Sequence[str]) -> str:
 
 
 @dataclass
-class Table:
+class TorchTable:
     """Tasks, contestants and seeds; quick ones take a tenth of the steps."""
 
     tasks: tuple[Task, ...]
@@ -239,7 +219,11 @@ class Table:
         return keys
 
     def run(
-        self, store: Store, workers: Workers, folder: Path | None, stop: threading.Event | None = None
+        self,
+        store: Store,
+        workers: Workers[TaskRun, Row],
+        folder: Path | None,
+        stop: threading.Event | None = None,
     ) -> None:
         """Do whatever is not in the store yet. Can be stopped, or killed, and called again."""
         stop = stop or threading.Event()
@@ -249,7 +233,7 @@ class Table:
                 data_folder(task.dataset, folder)  # told now if it is missing, not after hours
 
         def do(key: RunKey, stop: threading.Event) -> Row:
-            return workers.run(tasks[key.task], key, folder, stop)
+            return workers.run(TaskRun(tasks[key.task], key, folder), stop)
 
         runs = Completion(store, do, workers.places, self.watch)
         runs.complete(self.first_keys(), stop)
@@ -289,15 +273,6 @@ def average_ranks(
         if compared
     }
     return dict(sorted(ranks.items(), key=lambda item: item[1])), list(compared)
-
-
-def rank_lines(standings: dict[str, list[Standing]]) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return the lines of a table of average ranks, best first, and the tasks that they are over."""
-    (by_loss, tasks), (by_test, _) = (average_ranks(standings, part) for part in PARTS)
-    return [
-        (CONTESTANTS[name].title, f"{rank:.2f}", f"{by_test[name]:.2f}")
-        for name, rank in by_loss.items()
-    ], tasks
 
 
 def _rank(place: float, places: dict[str, float]) -> float:

@@ -198,15 +198,23 @@ def _observe_groups(state: Any, block: Any, count: int) -> None:
 class VSGD(Method):
     """vSGD-l, -b, -g for granularity element, block, global; blocks are weights and biases of a layer.
 
-    What can be set, and need not be: `slow_start`, the factor C (d/10 where None);
-    `init_samples`, how many samples are averaged before the first step (a thousandth of the data
-    where None, 10 in a stream); `curvature_every`, to run bbprop in one of so many updates only;
-    `curvature_floor`, a lower bound on the curvature; and `dialect`, how the paper's slow start is read.
-    "paper" reproduces its tables: C scales v and h, and the memory starts at 2. "literal"
-    scales v only, and the memory starts at the number of initial samples. The third dialect, "robust",
-    is a method of its own (docs/theory.md): rates for each parameter, all of them times a scale that
-    is measured by evaluating each sample's loss again; 10 initial samples, no slow start. Between
-    calls the network's parameters are the average of the iterates where that was better lately.
+    Nothing needs setting.
+
+    Args:
+        granularity: what shares a rate: nothing ("element"), a block of parameters, or all ("global").
+        slow_start: the factor C; None: a tenth of the number of parameters.
+        init_samples: samples that are averaged before the first step; None: a thousandth of the data, 10
+            in a stream.
+        dialect: how the paper's slow start is read. "paper" reproduces its tables: C scales v and h,
+            and the memory starts at 2. "literal" scales v only, and the memory starts at the number of
+            initial samples. "robust" is a method of its own (docs/theory.md): rates for each parameter,
+            all of them times a scale that is measured by evaluating each sample's loss again; 10
+            initial samples, no slow start. Between calls the network's parameters are then the average
+            of the iterates, where that was better lately.
+        curvature_floor: a lower bound on the curvature.
+        curvature_every: bbprop runs in one of so many updates.
+
+    Example:
 
     >>> from pesky.online import VSGD, Network, fit
     >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]

@@ -21,7 +21,7 @@ __all__ = [
     "count",
     "fit",
     "is_collecting",
-    "kept_like",
+    "keep",
     "part_of",
     "polyak_curvature",
     "unusable",
@@ -132,13 +132,23 @@ def fit(parameter: Tensor, state: State) -> None:
     is_like_it = kept.dtype == parameter.dtype and kept.device == parameter.device
     if is_like_it or (kept.dtype == statistics_type(parameter) and kept.device == parameter.device):
         return
-    for name, value in state.items():
+    keep(parameter, state, state)
+
+
+def keep(parameter: Tensor, state: State, saved: State) -> None:
+    """Fill a parameter's state with copies of saved tensors, with its device, type and layout in memory.
+
+    If they are too large for that type, as averages of float64 may be for float32, it begins anew.
+    """
+    for name, value in saved.items():
         if isinstance(value, Tensor):
-            state[name] = kept_like(parameter, value)
+            state[name] = _kept_like(parameter, value)
+            if not bool(state[name].isfinite().all()):
+                state.clear()
+                return
 
 
-def kept_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return a copy of what is kept for a parameter, with its device, type and layout in memory."""
+def _kept_like(parameter: Tensor, value: Tensor) -> Tensor:
     if value.shape != parameter.shape or not value.is_floating_point():
         return value.detach().to(parameter.device, copy=True)
     return torch.empty_like(parameter, dtype=statistics_type(parameter)).copy_(value.detach()).detach()

@@ -35,7 +35,8 @@ def _conclude(sharing: Sequence[tuple[Part, Sums]]) -> None:
     owner = owner_of(part)
     double = any(statistics_type(part.theta) == torch.float64 for part, _ in sharing)
     signals, squares, largest = zip(*(sums for _, sums in sharing), strict=True)
-    numbers = (sum(signals), sum(squares), max(largest), owner["power"], owner["memory"], part.floor)
-    typed = map(np.float64 if double else np.float32, numbers)
-    found = map(float, kernels.conclude(*typed))
+    kind = np.float64 if double else np.float32
+    power = min(owner["power"], float(np.finfo(kind).max))  # which may come from a wider type
+    numbers = (sum(signals), sum(squares), max(largest), power, owner["memory"], part.floor)
+    found = map(float, kernels.conclude(*map(kind, numbers)))
     owner["rate"], owner["power"], owner["memory"], owner["signal"] = found

@@ -9,7 +9,7 @@ from pesky.errors import InputError
 from pesky.files import atomic_path
 from pesky.lab.figures.critical.setups import Setup
 from pesky.lab.figures.critical.stability import DEFINITION, is_unstable
-from pesky.lab.threads import in_threads
+from pesky.lab.runs.threads import in_threads
 from pesky.online import NUMERICS_VERSION
 
 __all__ = ["Outcomes"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pesky.errors import InputError
 from pesky.lab.benchmarks import BENCHMARKS, Benchmark, Task
@@ -54,12 +53,12 @@ class Setup:
         """Return the samples after which a run counts as stable: whole windows."""
         return WINDOW * math.ceil(max(SHORTEST, 2 * math.sqrt(self.parameters)) / WINDOW)
 
-    def samples(self, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
-        """Return inputs and targets: of XOR as many random draws as the horizon has."""
+    def task_at(self, seed: int) -> Task:
+        """Return what a run learns from: of XOR as many random draws as the horizon has."""
         if self.task is not None:
-            return self.task.train_inputs, self.task.train_targets
+            return self.task
         drawn = np.random.default_rng([seed, 3]).integers(len(_XOR_LABELS), size=self.horizon)
-        return _XOR_INPUTS[drawn], _XOR_LABELS[drawn]
+        return Task(_XOR_INPUTS[drawn], _XOR_LABELS[drawn], _XOR_INPUTS, _XOR_LABELS)
 
     def method(self, factor: float) -> "VSGD":
         """Return vSGD-l with C = `factor`.

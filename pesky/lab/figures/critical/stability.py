@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesky.lab.figures.critical.setups import SHORTEST, WINDOW, Setup
-from pesky.online import Moment, Network, fit
+from pesky.lab.runs.training import Training
+from pesky.online import Moment, Network
 
 __all__ = ["DEFINITION", "is_unstable"]
 
@@ -21,9 +22,9 @@ DEFINITION = (
 
 def is_unstable(setup: Setup, factor: float, seed: int, stop: threading.Event | None = None) -> bool:
     """Run vSGD-l with C = `factor` until its horizon, or until it is known to be unstable."""
-    network = setup.benchmark.network(seed)
-    inputs, targets = setup.samples(seed)
-    limit = EXPLODED * _mean_loss(network, inputs[:_LOOKED_AT], targets)
+    task = setup.task_at(seed)
+    training = Training(setup.benchmark, task, seed)
+    limit = EXPLODED * _mean_loss(training.network, task.train_inputs[:_LOOKED_AT], task.train_targets)
     exceeded = False
 
     def watch(moment: Moment) -> bool:
@@ -31,20 +32,8 @@ def is_unstable(setup: Setup, factor: float, seed: int, stop: threading.Event | 
         exceeded = moment.loss > limit
         return exceeded or moment.step >= setup.horizon
 
-    epochs = math.ceil(setup.horizon / len(inputs))
-    result = fit(
-        network,
-        setup.method(factor),
-        inputs,
-        targets,
-        epochs=epochs,
-        seed=seed,
-        callback=watch,
-        every=WINDOW,
-        stop=stop,
-    )
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
+    epochs = math.ceil(setup.horizon / len(task.train_inputs))
+    result = training.run(setup.method(factor), epochs=epochs, watch=watch, every=WINDOW, stop=stop)
     return exceeded or result.status == "diverged"
 
 

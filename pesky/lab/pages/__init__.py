@@ -1,0 +1,1 @@
+"""Pages that commands make from stored rows: the reproduction in Markdown, the report in HTML."""
