@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python $(PIP_INSTALL) constraints.txt
 DEMO_FOLDER := demo-output
 SETTING ?= default avx2 background
 # What cannot be imported without PyTorch.
-NEEDS_TORCH := tests/torch tests/online/test_robust_torch.py \
+NEEDS_TORCH := tests/torch tests/online/methods/test_robust_torch.py \
 	tests/lab/torch_table tests/lab/toys.py tests/lab/bench tests/cli/test_torch_table.py \
 	pesky/torch pesky/lab/torch_table pesky/lab/pages/report/torch_section.py \
 	pesky/lab/torch_models.py pesky/lab/bench/models.py pesky/lab/bench/update.py

@@ -15,7 +15,7 @@ WHOLE_FILES = {
         "lab/race/test_cluster.py",
         "lab/race/test_kills.py",
         "test_site.py",
-        "torch/test_data_parallel.py",
+        "torch/loss/test_data_parallel.py",
     ),
     "peers": ("torch/test_loops.py", "torch/promise/test_stock_models.py"),
     "slow": (

@@ -4,6 +4,9 @@ import numpy as np
 
 from pesky.online import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Learner, Network
 
+GOOD_X = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]]
+GOOD_Y = [0, 1, 1]
+
 # Every method must pass every test of this list. The factor of the slow start keeps vSGD-l stable on
 # networks so small that d/10 is next to nothing.
 METHODS = {

@@ -383,29 +383,3 @@ class TwinSMD(Twin):
 
     def statistics(self):
         return {"trace": flat(self.v), "rate": np.array([self.eta])}
-
-
-def twin_of(method, network):
-    """Return the twin of an engine method with its settings, on a copy of the network."""
-    from tests.online.robust_twin import TwinRobust  # which is made of what stands above
-
-    model = Model(network)
-    if method.name == "vsgd" and method.dialect == "robust":
-        return TwinRobust(model, floor=method.curvature_floor or 0.0, every=method.curvature_every)
-    if method.name == "vsgd":
-        return twin_vsgd(
-            model,
-            method.granularity,
-            C=method.slow_start,
-            dialect=method.dialect,
-            floor=method.curvature_floor or 0.0,
-            every=method.curvature_every,
-        )
-    twins = {
-        "sgd": TwinSGD,
-        "adagrad": TwinAdaGrad,
-        "amari": TwinAmari,
-        "almeida": TwinAlmeida,
-        "smd": TwinSMD,
-    }
-    return twins[method.name](model, **vars(method))

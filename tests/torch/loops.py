@@ -24,6 +24,14 @@ def model(seed=0, dtype=torch.float32, unit=nn.Tanh):
     return nn.Sequential(nn.Linear(10, 16), unit(), nn.Linear(16, 3)).to(dtype)
 
 
+def convolutional():
+    """Another model for the same problem, whose parameters can be laid out in several ways."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 2, 5)), nn.Conv2d(1, 6, 2), nn.Tanh(), nn.Conv2d(6, 4, (1, 2)), nn.Flatten()
+    )
+
+
 def batches(steps, size=8, seed=1):
     x, y = data()
     generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,8 @@ from pesky.lab.benchmarks import BENCHMARKS, method_named
 from pesky.online import VSGD, Learner, Network, fit
 from pesky.online.learner import samples_of
 from tests.online.cases import assert_same_run, learn_one, network_like, separable_data, some_data
-from tests.online.reference import flat, twin_of
+from tests.online.reference import flat
+from tests.online.twins import twin_of
 
 ROBUST = VSGD(dialect="robust")
 

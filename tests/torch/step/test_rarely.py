@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pesky import length
 from pesky.length import Length
 from pesky.torch import VSGD
-from tests.torch.test_robust import classes, mlp, robust, train, values
+from tests.torch.robust import classes, mlp, robust, train, values
 
 EVERY = 5
 LOSS_EVERY = 3  # losses are evaluated again twice as often as curvature is measured

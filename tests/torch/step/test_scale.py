@@ -9,7 +9,7 @@ from torch import nn
 
 from pesky.torch import VSGD
 from tests.torch.loops import batches, close, step_in_form
-from tests.torch.test_following import rotated
+from tests.torch.step.quadratics import rotated
 
 D = torch.float64
 

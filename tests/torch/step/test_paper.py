@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from pesky import online
 from pesky.online import Learner, Network
 from pesky.torch import VSGD
-from tests.online.reference import twin_of
+from tests.online.twins import twin_of
 from tests.torch.networks import SHAPES, classes, flat, one_by_one, samples_of, split, torch_twin
 
 INITIAL = 10

@@ -15,7 +15,7 @@ from tests.online.cases import (
     separable_data,
     some_data,
 )
-from tests.online.reference import twin_of
+from tests.online.twins import twin_of
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 every_variant = pytest.mark.parametrize("method", (METHODS | VARIANTS).values(), ids=METHODS | VARIANTS)

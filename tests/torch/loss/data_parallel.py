@@ -1,4 +1,4 @@
-"""One of two processes that train together: `python -m tests.torch.data_parallel folder rank`."""
+"""One of two processes that train together: `python -m tests.torch.loss.data_parallel folder rank`."""
 
 import sys
 import warnings

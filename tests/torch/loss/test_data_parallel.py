@@ -6,14 +6,14 @@ import sys
 import pytest
 import torch
 
-from tests.torch.data_parallel import CASES, SPOILED, model_of, train
 from tests.torch.loops import close, same
+from tests.torch.loss.data_parallel import CASES, SPOILED, model_of, train
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "tests.torch.data_parallel", str(folder)]
+    command = [sys.executable, "-m", "tests.torch.loss.data_parallel", str(folder)]
     started = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
     assert [process.wait(timeout=600) for process in started] == [0, 0]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]

@@ -1,0 +1,140 @@
+"""Iterate and average: which one is visible, and what changes from outside or an error do."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pesky import length
+from tests.torch.robust import classes, mlp, robust, train, values
+
+
+def test_batch_norms_averages_are_of_the_visible_parameters():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(16, momentum=1.0)  # its averages are those of one batch
+    model = nn.Sequential(nn.Linear(8, 16), norm, nn.Tanh(), nn.Linear(16, 3))
+    optimizer = robust(model)
+    compared = set()
+    for x, y in classes(300):
+        collective, first = optimizer.collective, model[0]
+        name = "average" if collective.shows_average else "iterate"
+        due = length.is_average_due(collective) and optimizer._is_loss_due()
+        place = name if due else "iterate"  # without a pass at the average, the other one must do
+        if collective.averaged:
+            weight, bias = (optimizer.state[one][place].clone() for one in first.parameters())
+        train(optimizer, model, [(x, y)])
+        if collective.averaged > 1:
+            torch.testing.assert_close(norm.running_mean, (x @ weight.T + bias).mean(0))
+            compared.add((name, due))
+    assert compared >= {("iterate", False), ("average", True), ("average", False)}
+
+
+def test_the_visible_parameters_are_the_average_where_it_is_better():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    shown = set()
+    for batch in classes(300):
+        train(optimizer, model, [batch])
+        better = optimizer.collective.lead > 0
+        if optimizer.collective.averaged:
+            name = "average" if better else "iterate"
+            assert all(torch.equal(one, optimizer.state[one][name]) for one in model.parameters())
+            shown.add(name)
+    assert shown == {"average", "iterate"}
+
+
+@pytest.mark.parametrize("in_data", [False, True])
+def test_parameters_changed_from_outside_are_gone_on_from(in_data):
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model, lr=0.0)
+    train(optimizer, model, classes(100))
+    new = [torch.randn_like(one) for one in model.parameters()]
+    with torch.no_grad():
+        for one, value in zip(model.parameters(), new, strict=True):
+            (one.data if in_data else one).copy_(value)
+    train(optimizer, model, classes(3))
+    for one, value in zip(model.parameters(), new, strict=True):
+        torch.testing.assert_close(one.detach(), value)
+
+
+def test_an_exception_in_the_closure_changes_nothing():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    train(optimizer, model, classes(100))
+    before, moves = values(model), optimizer.collective.averaged
+
+    def fail():
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        optimizer.minimize(fail)
+    assert torch.equal(values(model), before)
+    train(optimizer, model, classes(1))
+    assert optimizer.collective.averaged == moves + 1
+
+
+def test_an_error_while_a_loss_is_given_again_leaves_the_iterate():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model, curvature_every=1)
+    calls = []
+
+    def again(x, y, fails):
+        calls.append(1)
+        if fails and len(calls) == 2:  # the first is the one before the step
+            raise KeyError
+        return F.cross_entropy(model(x), y)
+
+    for number, (x, y) in enumerate(classes(30)):
+        fails = number == 29
+        before = values(model)
+        calls.clear()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        optimizer.backward(loss, again=lambda x=x, y=y, fails=fails: again(x, y, fails))
+        if fails:
+            with pytest.raises(KeyError):
+                optimizer.step()
+        else:
+            optimizer.step()
+    assert torch.equal(values(model), before)
+
+
+def test_backward_with_again_keeps_the_iterate_and_moves_alike():
+    ends = []
+    for by_hand in (False, True):
+        torch.manual_seed(0)
+        model = mlp()
+        optimizer = robust(model)
+        for x, y in classes(120):
+
+            def loss(x=x, y=y, model=model):
+                return F.cross_entropy(model(x), y)
+
+            if by_hand:
+                optimizer.zero_grad()
+                optimizer.backward(loss(), again=loss)
+                optimizer.step()
+            else:
+                optimizer.minimize(loss)
+        ends.append([optimizer.state[one]["iterate"] for one in model.parameters()])
+        if by_hand:
+            assert all(torch.equal(*pair) for pair in zip(ends[-1], model.parameters(), strict=True))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_keeps_places_in_float32(dtype):
+    torch.manual_seed(0)
+    model = mlp().to(dtype)
+    optimizer = robust(model)
+    for x, y in classes(100):
+        optimizer.minimize(lambda x=x, y=y: F.cross_entropy(model(x.to(dtype)).float(), y))
+    for one in model.parameters():
+        state = optimizer.state[one]
+        assert {state[name].dtype for name in ("iterate", "previous", "average")} == {torch.float32}
+        name = "average" if optimizer.collective.shows_average else "iterate"
+        assert torch.equal(one, state[name].to(dtype))
