@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from pesky.torch.passes.bundle import Part
+from pesky.torch.passes.eager import EagerBundle
+from pesky.torch.passes.fused import FusedBundle
+from pesky.torch.step.parts import _begin
+
 
 @pytest.mark.parametrize("curvature", [True, False])
 def test_the_compiled_passes_agree_with_the_eager_ones(curvature):
-    from pesky.torch.passes.bundle import Part
-    from pesky.torch.passes.eager import EagerBundle
-    from pesky.torch.passes.fused import FusedBundle
-    from pesky.torch.step.parts import _begin
 
     torch.manual_seed(0)
     group = {"granularity": "element", "weight_decay": 0.1, "lr": 1.0, "curvature_floor": None}
