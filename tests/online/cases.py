@@ -1,6 +1,7 @@
 """What the tests of the online engine share: its methods, and small data."""
 
 import numpy as np
+import pytest
 
 from pesky.online import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Learner, Network
 
@@ -20,6 +21,8 @@ METHODS = {
     "almeida": Almeida(0.01, tau=50, reading="product"),
     "smd": SMD(0.05, mu=0.01, tau=50),
 }
+
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 # Options that change the arithmetic.
 VARIANTS = {

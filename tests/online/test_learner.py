@@ -5,9 +5,7 @@ import pytest
 
 from pesky.errors import InputError
 from pesky.online import SGD, VSGD, Learner, Network, fit
-from tests.online.cases import GOOD_X, METHODS, network_like, separable_data, some_data
-
-every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+from tests.online.cases import GOOD_X, every_method, network_like, separable_data, some_data
 
 BAD_X = {
     "NaN": ([[0, 1, 2], [np.nan, 4, 5]], "row 1"),

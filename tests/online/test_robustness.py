@@ -14,9 +14,14 @@ from hypothesis import strategies as st
 
 from pesky.online import SGD, SMD, VSGD, AdaGrad, Almeida, Amari, Learner, Network, fit
 from pesky.online.learner import samples_of
-from tests.online.cases import METHODS, assert_same_run, network_like, separable_data, some_data
-
-every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+from tests.online.cases import (
+    METHODS,
+    assert_same_run,
+    every_method,
+    network_like,
+    separable_data,
+    some_data,
+)
 
 # The tuned settings of the shared list, and some that invite trouble.
 WILD = [

@@ -10,6 +10,7 @@ from tests.online.cases import (
     METHODS,
     VARIANTS,
     assert_same_run,
+    every_method,
     learn_one,
     network_like,
     separable_data,
@@ -17,7 +18,6 @@ from tests.online.cases import (
 )
 from tests.online.twins import twin_of
 
-every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 every_variant = pytest.mark.parametrize("method", (METHODS | VARIANTS).values(), ids=METHODS | VARIANTS)
 
 NETWORKS = {

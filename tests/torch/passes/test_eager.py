@@ -11,7 +11,6 @@ from pesky.torch.step.parts import _begin
 
 @pytest.mark.parametrize("curvature", [True, False])
 def test_the_compiled_passes_agree_with_the_eager_ones(curvature):
-
     torch.manual_seed(0)
     group = {"granularity": "element", "weight_decay": 0.1, "lr": 1.0, "curvature_floor": None}
     found = []
