@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.modules import module as torch_module
 
+from pesky.errors import InputError
 from tests.torch.loops import close, same
 from tests.torch.matrix import (
     ALL_KINDS,
@@ -19,6 +20,7 @@ from tests.torch.matrix import (
     ONE_WAY,
     OTHER_STEPS,
     WAYS,
+    Combination,
     Run,
 )
 
@@ -44,13 +46,28 @@ def looked_at(combination):
 # --- The list -------------------------------------------------------------------------------------
 
 
-def test_every_form_way_and_kind_is_run_and_every_reason_is_needed():
+def test_every_form_way_and_kind_is_run():
     for names, used in zip((FORMS, WAYS, ALL_KINDS), zip(*COMBINATIONS, strict=True), strict=True):
         assert set(names) == set(used)
     assert {(one.form, one.kind) for one in COMBINATIONS} == {(one.form, one.kind) for one in ONE_WAY}
-    for reason in IMPOSSIBLE + OTHER_STEPS:
-        for own, names in zip(reason[:3], (FORMS, WAYS, ALL_KINDS), strict=True):
-            assert own is None or own in names, reason
+
+
+@pytest.mark.parametrize("reason", IMPOSSIBLE, ids=lambda reason: "-".join(map(str, reason[:3])))
+def test_what_is_called_impossible_is_refused_or_leads_to_another_form(reason):
+    for form in [reason.form] if reason.form else FORMS:
+        run = Run(Combination(form, reason.way, reason.kind or "float32"))
+        refused = ""
+        try:
+            run.train(1)
+        except InputError as error:
+            refused = str(error)
+        assert "again" in refused or run.optimizer.counters["form"] != form
+
+
+@pytest.mark.parametrize("reason", OTHER_STEPS, ids=lambda reason: "-".join(map(str, reason[:3])))
+def test_ways_that_are_said_to_take_other_steps_do(reason):
+    runs = [looked_at(one) for one in COMBINATIONS if reason.concerns(*one)]
+    assert not all(same(run.iterate(), runs[0].iterate()) for run in runs)
 
 
 # --- It learns ------------------------------------------------------------------------------------
