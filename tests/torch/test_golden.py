@@ -133,7 +133,7 @@ SAYS = {
     "pesky.torch.step.following._GROSS": ("turned",),
     "pesky.torch.step.following._LAG": ("calmed",),
     "pesky.torch.step.following._KEPT": ("calmed",),
-    "pesky.torch.vsgd._SELDOM": ROBUST,
+    "pesky.torch.stepping._SELDOM": ROBUST,
     "pesky.torch.step.collective.HISTORY": ROBUST,
 }
 
