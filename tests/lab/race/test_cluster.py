@@ -195,7 +195,7 @@ def test_who_answers_but_is_no_scheduler_is_one_clear_line(tmp_path):
         ("import pesky\npesky.__version__ = '0.0.7'\n", ["'0.0.7'"]),
         (
             "import sys\nsys.modules['pesky'] = None\n",
-            ["cannot run pesky", "install there what runs here"],
+            ["cannot run pesky", "install there"],
         ),
     ],
 )
