@@ -38,7 +38,7 @@ def test_the_wheel_is_the_package_and_its_metadata(built):
     _, wheel, tracked = built
     package.check_contents(wheel, package.expected_in_wheel(tracked, wheel))
     names = package.names_in(wheel)
-    assert {"pesky/py.typed", "pesky/lab/report/style.css"} <= names
+    assert {"pesky/py.typed", "pesky/lab/pages/report/style.css"} <= names
     assert not [name for name in names if "tests" in name.split("/")]
 
 

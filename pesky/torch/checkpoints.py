@@ -57,5 +57,5 @@ def restore_tensors(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
     ours = [one for group in optimizer.param_groups for one in group["params"]]
     for number, parameter in zip(numbers, ours, strict=True):
-        if number in state_dict["state"]:
-            keep(parameter, optimizer.state[parameter], state_dict["state"][number])
+        if saved := state_dict["state"].get(number):
+            keep(parameter, optimizer.state[parameter], saved)

@@ -138,14 +138,20 @@ def fit(parameter: Tensor, state: State) -> None:
 def keep(parameter: Tensor, state: State, saved: State) -> None:
     """Fill a parameter's state with copies of saved tensors, with its device, type and layout in memory.
 
-    If they are too large for that type, as averages of float64 may be for float32, it begins anew.
+    If averages or their squares are too large for that type, as those of float64 may be for float32, it
+    begins anew.
     """
     for name, value in saved.items():
         if isinstance(value, Tensor):
             state[name] = _kept_like(parameter, value)
-            if not bool(state[name].isfinite().all()):
-                state.clear()
-                return
+    kept = [value for value in state.values() if isinstance(value, Tensor)]
+    squared = state["mean_gradient"].square().sum()
+    largest = torch.finfo(squared.dtype).max
+    if (
+        not all(bool(one.isfinite().all()) for one in (squared, *kept))
+        or state.get("power", 0) > largest
+    ):
+        state.clear()
 
 
 def _kept_like(parameter: Tensor, value: Tensor) -> Tensor:

@@ -44,9 +44,9 @@ def go_on(form, net, optimizer):
     for _ in range(60):
         step_in_form("measuring" if form == "paper" else form, optimizer, loss_on(net, 1.0))
         losses.append(loss_on(net, 1.0)().item())
-    state = optimizer.state_dict()
-    assert torch.tensor(list(numbers_of(state["state"])), dtype=torch.float64).isfinite().all()
-    assert all(one.isfinite().all() for one in net.parameters())
+        kept = torch.tensor(list(numbers_of(optimizer.state_dict()["state"])), dtype=torch.float64)
+        assert kept.isfinite().all()
+        assert all(one.isfinite().all() for one in net.parameters())
     assert form == "paper" or losses[-1] <= losses[0]
 
 
