@@ -100,3 +100,14 @@ def test_an_import_that_points_up_is_found(tmp_path):
     (tmp_path / "length.py").write_text("from pesky import direction, rule\n")
     found = upward_imports(tmp_path, ("pesky",), LEVELS)
     assert found == ["length.py imports pesky.direction", "rule.py imports pesky.online.VSGD"]
+
+
+def test_no_test_imports_from_another():
+    tests = Path(__file__).parent
+    found = [
+        f"{path.relative_to(tests)} imports {node.module}"
+        for path in sorted(tests.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and ".test_" in f".{node.module}"
+    ]
+    assert found == [], "helpers have files of their own"
