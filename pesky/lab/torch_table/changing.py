@@ -31,7 +31,7 @@ _SWITCHED_STEPS, _SWITCHED_EVERY = 1800, 150
 
 _ROTATED_STEPS = 3000
 _INPUTS, _SAMPLES, _NOISE = 20, 4, 0.1
-_TURN = 2 * math.pi / 1500  # a step, in each of ten planes
+_TURN = 2 * math.pi / 6000  # a step, in each of ten planes
 
 
 def permuting(seed: int, folder: Path | None) -> Instance:
@@ -90,7 +90,7 @@ def _checksum_of_digits() -> str:
 
 
 def rotating(seed: int, folder: Path | None) -> Instance:
-    """Regress on weights that turn all the time, once in 1,500 steps; no folder is needed."""
+    """Regress on weights that turn all the time, halfway round in the end; no folder is needed."""
 
     def batch(step: int) -> Batch:
         return _around(_weights(step), _SAMPLES, generator(seed, step))

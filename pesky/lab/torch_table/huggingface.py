@@ -145,15 +145,15 @@ def t5(symbols: int) -> nn.Module:
     return _Repairing(package.T5ForConditionalGeneration(config))
 
 
-def telling_direction(seed: int, folder: Path | None) -> Instance:
-    """Tell windows of source text from such that are turned round; no folder is needed."""
+def finding_brackets(seed: int, folder: Path | None) -> Instance:
+    """Tell windows of source text in which a bracket opens from those without; no folder is needed."""
     found = text.source_text()
+    bracket = found.alphabet.index("(")
 
     def some(part: Tensor, samples: int, random: torch.Generator) -> Batch:
         starts = torch.randint(len(part) - _LENGTH, (samples,), generator=random)
         plain, _ = text.windows(part, starts, _LENGTH)
-        is_turned = torch.randint(2, (samples,), generator=random)
-        return torch.where(is_turned[:, None] == 1, plain.flip(1), plain), is_turned
+        return plain, (plain == bracket).any(1).long()
 
     judged, held_out = (some(part, _JUDGED, generator(_FIXED)) for part in (found.train, found.held_out))
 
@@ -202,8 +202,8 @@ _CAUSAL = "of transformers on Python source text, 16 x 64 characters a batch"
 TASKS = (
     _on_text(
         "bert",
-        "BERT of transformers tells which windows of source text are turned round",
-        telling_direction,
+        "BERT of transformers tells in which windows of source text a bracket opens",
+        finding_brackets,
         "held-out error, %",
     ),
     _on_text("gpt2", f"GPT-2 {_CAUSAL}", partial(text.predicting, gpt2), _HELD_OUT),
@@ -216,7 +216,7 @@ TASKS = (
         _STEPS,
         "test error, %",
         partial(images.checksum, "mnist"),
-        partial(images.classifying, "mnist", vit, 16, (1, _PIXELS, _PIXELS)),
+        partial(images.classifying, "mnist", vit, 16, (1, _PIXELS, _PIXELS), tested=2000),
         "mnist",
         "transformers",
     ),

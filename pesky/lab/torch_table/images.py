@@ -48,18 +48,24 @@ def classifying(
     shape: tuple[int, ...],
     seed: int,
     folder: Path | None,
+    *,
+    tested: int | None = None,
 ) -> Instance:
-    """Cross-entropy; the test number is the error in percent. `shape` is of one input."""
+    """Cross-entropy; the test number is the error in percent. `shape` is of one input.
+
+    With `tested`, both are measured on so many samples of each part only.
+    """
     data = datasets.load(dataset, folder)
     train, test = (
         torch.from_numpy(inputs).view(-1, *shape) for inputs in (data.train_inputs, data.test_inputs)
     )
     labels, test_labels = torch.from_numpy(data.train_labels), torch.from_numpy(data.test_labels)
+    judged = tested or _JUDGED
 
     def evaluate(trained: nn.Module) -> Measured:
         return Measured(
-            mean_over(cross_entropy, trained, (train[:_JUDGED], labels[:_JUDGED])),
-            mean_over(percent_wrong, trained, (test, test_labels)),
+            mean_over(cross_entropy, trained, (train[:judged], labels[:judged])),
+            mean_over(percent_wrong, trained, (test[:tested], test_labels[:tested])),
         )
 
     return Instance(model(), Shuffled((train, labels), batch, seed), cross_entropy, evaluate)

@@ -1,6 +1,7 @@
 """The tasks of the table, by the names that rows and options have."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -124,4 +125,7 @@ _ALL = (
 )
 _BY_NAME = {task.name: task for task in _ALL}
 
-TASKS = {name: _BY_NAME[name] for name in (*splits.DEVELOPMENT, *splits.TEST)}
+TASKS = {
+    name: replace(_BY_NAME[name], is_tuned_on=name in splits.FIRST)
+    for name in (*splits.DEVELOPMENT, *splits.TEST)
+}

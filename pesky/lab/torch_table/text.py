@@ -29,6 +29,7 @@ class Text(NamedTuple):
     held_out: Tensor
     symbols: int
     checksum: str
+    alphabet: str  # in the order of the numbers
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +55,8 @@ def source_text() -> Text:
     )
     split = len(numbers) - len(numbers) // 10
     checksum = hashlib.sha256(content).hexdigest()[:16]
-    return Text(numbers[:split], numbers[split:], len(alphabet), checksum)
+    letters = bytes(alphabet.tolist()).decode("ascii")
+    return Text(numbers[:split], numbers[split:], len(alphabet), checksum, letters)
 
 
 def checksum() -> str:
