@@ -10,7 +10,8 @@ from pesky.lab.torch_table.drawing import fan, losses, mean_curve
 from pesky.lab.torch_table.page import torch_page
 from pesky.lab.torch_table.rows import Point, Store
 from pesky.lab.torch_table.table import average_ranks
-from tests.lab.toys import STEPS, TOY, some_row, toy_key, toy_table
+from tests.lab.torch_table.stored import put, section
+from tests.lab.toys import STEPS, TOY, some_row, toy_table
 
 COMMAND = "pesky torch-table --out docs"
 
@@ -19,13 +20,6 @@ COMMAND = "pesky torch-table --out docs"
 def store(tmp_path):
     with Store(tmp_path / "runs.sqlite") as opened:
         yield opened
-
-
-def put(store, name, *rows, setting=None, **changed):
-    contestant = CONTESTANTS[name]
-    for seed, row in enumerate(rows):
-        key = toy_key(contestant.method, setting or contestant.settings[0], seed=seed, **changed)
-        store.finish(key, row)
 
 
 def put_grid(store, name, best=2, **numbers):
@@ -46,10 +40,6 @@ def everything(store):
         for name in ("sgd-tuned", "adam-tuned"):
             for setting in CONTESTANTS[name].settings:
                 put(store, name, some_row(0.3, 3.0), some_row(0.5, 4.0), setting=setting, task=task)
-
-
-def section(page, heading):
-    return page.split(f"{heading}\n")[1].split("\n#")[0]
 
 
 def line_of(part, title):

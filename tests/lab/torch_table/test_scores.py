@@ -9,7 +9,7 @@ from pesky.lab.torch_table.page import torch_page
 from pesky.lab.torch_table.rows import Row, Store
 from pesky.lab.torch_table.scores import Ends, cost_per_step, failures, is_level, score, scores_of
 from pesky.lab.torch_table.splits import TEST
-from tests.lab.torch_table.test_page import put, section
+from tests.lab.torch_table.stored import put, section
 from tests.lab.toys import STEPS, TOY, TOYS, toy_table
 
 NAMES = ("vsgd", "adam", "dog")
