@@ -1,6 +1,6 @@
 """Small models of today; for benchmarks, each with a batch of random data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -138,17 +138,18 @@ def resnet() -> nn.Sequential:
 
 def mlp(*sizes: int) -> nn.Sequential:
     """Layers with tanh between them; two sizes are a linear model."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.Tanh()]
-    return nn.Sequential(*layers[:-1])
+    return _layers(sizes, nn.Tanh)
 
 
 def relu_mlp(*sizes: int) -> nn.Sequential:
     """Layers with ReLU between them."""
+    return _layers(sizes, nn.ReLU)
+
+
+def _layers(sizes: Sequence[int], between: Callable[[], nn.Module]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        layers += [nn.Linear(inputs, outputs), between()]
     return nn.Sequential(*layers[:-1])
 
 

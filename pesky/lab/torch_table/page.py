@@ -28,7 +28,8 @@ Each number is the mean over seeds {seeds} with its standard error, of the model
 after the loop. At a seed all contestants have the same start and the same batches. The training loss
 is measured in evaluation mode on up to 10,000 training samples (text: 256 windows). Seconds are of one
 core, evaluations left out. Where the optimum is known, both numbers are the expected loss above it.
-Diverged: the loss is not finite any more. Too slow: stopped after ten times Adam's seconds.
+Diverged: the loss is not finite any more. Too slow: stopped after ten times Adam's seconds,
+or 20 seconds if that is more.
 
 Of the untuned nothing is set: VSGD through `minimize` and through `backward(loss)`, Adam and AdamW at
 torch's default rate, DoG with its average, and the others as their authors say. The tuned, on the first

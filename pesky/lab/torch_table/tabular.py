@@ -131,5 +131,11 @@ TASKS = (
         raw_columns,
     ),
     Task.made("sine-20k", "MLP [1, 32, 32, 1] on a sine that gets faster", 20_000, "loss", chirp),
-    Task.made("recommender", "Ratings by sparse embeddings", 3000, "test loss", ratings),
+    Task.made(
+        "recommender",
+        "Ratings by sparse embeddings, with dense gradients for those who refuse others, batch 64",
+        3000,
+        "test loss",
+        ratings,
+    ),
 )

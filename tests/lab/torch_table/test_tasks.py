@@ -2,6 +2,7 @@
 
 import math
 import os
+import pickle
 import threading
 from dataclasses import replace
 
@@ -283,6 +284,11 @@ def test_text_comes_in_three_kinds():
     turned = instance.batch(each)[0].flip(1)
     starts = torch.randint(len(found.train) - text.LENGTH, (16,), generator=generator(0, each))
     assert torch.equal(turned, found.train[starts[:, None] + 1 + torch.arange(text.LENGTH)])
+
+
+def test_tasks_can_be_sent_to_other_processes():
+    for name, task in TASKS.items():
+        assert pickle.loads(pickle.dumps(task)).name == name
 
 
 def test_a_made_task_says_so():
