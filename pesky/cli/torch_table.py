@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -36,8 +37,14 @@ Named = TypeVar("Named")
 
 def torch_table_command(
     tasks: Annotated[
-        str, typer.Option(help="With commas between; else all, or the four of an ablation.")
+        str,
+        typer.Option(
+            help="With commas between; else the development split, or the four of an ablation."
+        ),
     ] = "",
+    test_split: Annotated[
+        bool, typer.Option("--test-split", help="The test split: ranks and counts are all it shows.")
+    ] = False,
     contestants: Annotated[
         str, typer.Option(help="With commas between; else all; of an ablation, its variants.")
     ] = "",
@@ -75,7 +82,9 @@ def torch_table_command(
         raise InputError("torch-table needs PyTorch; run: pip install 'pesky[torch]'")
     from pesky.lab.torch_table.rows import Store
 
-    table, shown = _tables(tasks, contestants, seeds, quick, ablation)
+    if test_split and (tasks or ablation):
+        raise InputError("--test-split is for all of its tasks; leave out --tasks and --ablation")
+    table, shown = _tables(tasks, test_split, contestants, seeds, quick, ablation)
     folder = ready_folder(out, _PAGE) if out is not None else None
     pictures = ready_folder(str(folder / _FIGURES)) if folder is not None and figures else None
     written: list[Path] = []
@@ -89,6 +98,7 @@ def torch_table_command(
             written.append(export)
         command = _command(
             tasks=tasks,
+            test_split=test_split,
             contestants=contestants,
             seeds=seeds,
             quick=quick,
@@ -98,7 +108,7 @@ def torch_table_command(
         )
         if folder is not None:
             written += _write(shown, opened, folder, command, pictures)
-        standings = table.standings(opened)
+        standings = _shown_standings(table, opened)
     if as_json:
         print_json(
             {
@@ -115,27 +125,42 @@ def torch_table_command(
     print_written([str(path) for path in (store, *written)])
 
 
+def _shown_standings(table: "TorchTable", store: "Store") -> "dict[str, list[Standing]]":
+    """Return the numbers that may be seen; those of the test split may not."""
+    hidden = [task.name for task in table.tasks if task.split == "test"]
+    if hidden:
+        print(
+            f"numbers of the test split are not shown ({', '.join(hidden)}); its ranks are on the page "
+            "that --out writes",
+            file=sys.stderr,
+        )
+    standings = table.standings(store)
+    return {name: rows for name, rows in standings.items() if name not in hidden}
+
+
 def _tables(
-    tasks: str, contestants: str, seeds: int, quick: bool, ablation: bool
+    tasks: str, test_split: bool, contestants: str, seeds: int, quick: bool, ablation: bool
 ) -> "tuple[TorchTable, TorchTable]":
-    """Return the table to run, and the one that the page shows: of an ablation that is the full one."""
+    """Return the table to run, and the one that the page shows: all tasks, unless some are named."""
     from pesky.lab.torch_table.ablation import ABLATION_TASKS
     from pesky.lab.torch_table.contestants import CONTESTANTS, VARIANTS
     from pesky.lab.torch_table.table import TorchTable
     from pesky.lab.torch_table.tasks import TASKS
 
-    known = CONTESTANTS
-    if ablation:
-        known = {"vsgd": CONTESTANTS["vsgd"], **VARIANTS}
-        tasks = tasks or ",".join(ABLATION_TASKS)
+    known = {"vsgd": CONTESTANTS["vsgd"], **VARIANTS} if ablation else CONTESTANTS
+    split = "test" if test_split else "development"
+    usual = ABLATION_TASKS if ablation else [task.name for task in TASKS.values() if task.split == split]
     table = TorchTable(
-        tuple(_chosen("task", tasks, TASKS)),
+        tuple(_chosen("task", tasks or ",".join(usual), TASKS)),
         tuple(_chosen("contestant", contestants, known)),
         seeds,
         quick,
     )
-    full = TorchTable(tuple(TASKS.values()), tuple(CONTESTANTS.values()), seeds, quick)
-    return table, full if ablation else table
+    if ablation:
+        return table, replace(
+            table, tasks=tuple(TASKS.values()), contestants=tuple(CONTESTANTS.values())
+        )
+    return table, table if tasks else replace(table, tasks=tuple(TASKS.values()))
 
 
 def _chosen(kind: str, text: str, known: Mapping[str, Named]) -> list[Named]:
@@ -150,6 +175,7 @@ def _chosen(kind: str, text: str, known: Mapping[str, Named]) -> list[Named]:
 def _command(
     *,
     tasks: str,
+    test_split: bool,
     contestants: str,
     seeds: int,
     quick: bool,
@@ -158,7 +184,7 @@ def _command(
     no_run: bool,
 ) -> str:
     """Return the line that makes the page again."""
-    words = ["pesky torch-table", *["--ablation"] * ablation]
+    words = ["pesky torch-table", *["--ablation"] * ablation, *["--test-split"] * test_split]
     words += [f"--tasks {tasks}"] * bool(tasks) + [f"--contestants {contestants}"] * bool(contestants)
     words += [f"--seeds {seeds}"] * (seeds != _DEFAULT_SEEDS) + ["--quick"] * quick
     words += [f"--load {load}"] * (load is not None) + ["--no-run"] * no_run
@@ -167,8 +193,6 @@ def _command(
 
 def _run(table: "TorchTable", store: "Store", jobs: int, data: Path | None) -> None:
     """Do the runs that are missing, and say how to go on if stopped."""
-    from dataclasses import replace
-
     from pesky.lab.runs.completing import Interrupted
     from pesky.lab.torch_table.workers import workers
 
@@ -221,8 +245,14 @@ def _watching(table: "TorchTable") -> Iterator[None]:
 def _last(progress: "Progress[RunKey, Row]") -> str:
     if progress.last is None:
         return ""
+    from pesky.lab.torch_table.splits import split_of
+
     key, row = progress.last
     what = f"{key.task} {key.method} {key.settings} seed {key.seed}"
+    if row.status == "too slow":
+        return f"{what}: too slow, stopped at step {row.steps_done}, {row.seconds:.0f} s"
+    if split_of(key.task) == "test":
+        return f"{what}: {row.status}, {row.seconds:.0f} s"
     if row.train is None or row.test is None:
         return f"{what}: diverged at step {row.diverged_at}, {row.seconds:.0f} s"
     return f"{what}: loss {row.train:.4g}, test {row.test:.4g}, {row.seconds:.0f} s"
@@ -251,7 +281,8 @@ def _draw(
     from pesky.lab.torch_table.drawing import fan, losses
 
     drawn = {"fan": fan(table, store)}
-    drawn |= {rows.task.name: losses(table, rows) for rows in table.rows(store)}
+    development = [rows for rows in table.rows(store) if rows.task.split == "development"]
+    drawn |= {rows.task.name: losses(table, rows) for rows in development}
     files: list[Path] = []
     places: list[tuple[str, PurePosixPath]] = []
     for name, picture in drawn.items():
@@ -269,7 +300,8 @@ def _print_standings(task: str, rows: "list[Standing]") -> None:
             str(row.number("test") or "-"),
             "-" if row.seconds is None else f"{row.seconds:.3g}",
             f"{len(row.runs)} of {row.wanted}"
-            + (f", {len(row.diverged)} diverged" if row.diverged else ""),
+            + (f", {len(row.diverged)} diverged" if row.diverged else "")
+            + (f", {len(row.too_slow)} too slow" if row.too_slow else ""),
             row.setting or "-",
         ]
         for row in rows

@@ -1,6 +1,6 @@
 """Small models of today; for benchmarks, each with a batch of random data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,8 +14,11 @@ __all__ = [
     "CharacterLSTM",
     "CharacterTransformer",
     "ResidualBlock",
+    "TiedTransformer",
+    "UNet",
     "lenet",
     "mlp",
+    "relu_mlp",
     "resnet",
 ]
 
@@ -78,6 +81,15 @@ class CharacterTransformer(nn.Module):
         return logits.flatten(0, 1)
 
 
+class TiedTransformer(CharacterTransformer):
+    """The same, with its embeddings, of variance 1, for a head: the softmax is saturated at first."""
+
+    def __init__(self, symbols: int, width: int, layers: int, length: int) -> None:
+        """Lay it out for windows of `length` characters."""
+        super().__init__(symbols, width, layers, length)
+        self.head.weight = self.embedding.weight
+
+
 class CharacterLSTM(nn.Module):
     """A recurrent network over characters."""
 
@@ -126,10 +138,51 @@ def resnet() -> nn.Sequential:
 
 def mlp(*sizes: int) -> nn.Sequential:
     """Layers with tanh between them; two sizes are a linear model."""
+    return _layers(sizes, nn.Tanh)
+
+
+def relu_mlp(*sizes: int) -> nn.Sequential:
+    """Layers with ReLU between them."""
+    return _layers(sizes, nn.ReLU)
+
+
+def _layers(sizes: Sequence[int], between: Callable[[], nn.Module]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.Tanh()]
+        layers += [nn.Linear(inputs, outputs), between()]
     return nn.Sequential(*layers[:-1])
+
+
+class UNet(nn.Module):
+    """Two halvings and two doublings of an image, with ways across; a logit for each pixel."""
+
+    def __init__(self, width: int = 8) -> None:
+        """Lay it out for images of one channel, whose sides are multiples of four."""
+        super().__init__()
+        self.first = _convolutions(1, width)
+        self.second = _convolutions(width, 2 * width)
+        self.bottom = _convolutions(2 * width, 4 * width)
+        self.up_to_second = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
+        self.second_again = _convolutions(4 * width, 2 * width)
+        self.up_to_first = nn.ConvTranspose2d(2 * width, width, 2, 2)
+        self.first_again = _convolutions(2 * width, width)
+        self.head = nn.Conv2d(width, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        first = self.first(x)
+        second = self.second(F.max_pool2d(first, 2))
+        bottom = self.bottom(F.max_pool2d(second, 2))
+        second = self.second_again(torch.cat((second, self.up_to_second(bottom)), 1))
+        logits: Tensor = self.head(self.first_again(torch.cat((first, self.up_to_first(second)), 1)))
+        return logits
+
+
+def _convolutions(inputs: int, outputs: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before in (inputs, outputs):
+        layers += [nn.Conv2d(before, outputs, 3, 1, 1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
 
 
 def _lenet_case() -> Case:

@@ -99,7 +99,7 @@ def test_a_run_shows_stores_exports_and_draws(in_folder, capsys):
 def test_no_run_runs_nothing(in_folder, capsys):
     result = printed(capsys, "--no-run", "--out", "docs")
     assert (result.returncode, result.stderr) == (0, "")
-    assert "not run" in (in_folder / "docs" / "torch.md").read_text()
+    assert "## What has not been run" in (in_folder / "docs" / "torch.md").read_text()
 
 
 def test_a_contestant_without_its_package_is_skipped_with_a_line(in_folder, capsys, monkeypatch):
@@ -137,3 +137,24 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     assert result.returncode == 0
     (rows,) = json.loads(result.stdout)["tasks"].values()
     assert all(row["complete"] for row in rows)
+
+
+def test_numbers_of_the_test_split_are_not_shown(in_folder, capsys):
+    options = ("--contestants", "adam,momo", "--seeds", "1", "--quick", "--jobs", "1", "--json")
+    result = printed(capsys, "--tasks", "flow,quadratic", *options)
+    assert result.returncode == 0
+    assert list(json.loads(result.stdout)["tasks"]) == ["quadratic"]
+    assert "numbers of the test split are not shown (flow)" in result.stderr
+    told = [line for line in result.stderr.splitlines() if ": flow " in line]
+    assert len(told) == 2
+    assert all("finished" in line and "loss" not in line for line in told)
+
+
+def test_the_test_split_is_run_as_a_whole(in_folder, capsys):
+    result = printed(capsys, "--test-split", "--tasks", "flow")
+    assert_one_clear_line(result, "--test-split", "--tasks")
+    result = printed(capsys, "--test-split", "--no-run", "--out", "docs")
+    assert result.returncode == 0
+    page = (in_folder / "docs" / "torch.md").read_text()
+    assert "`pesky torch-table --test-split --no-run --out docs`" in page
+    assert "permuted-mnist" in result.stderr

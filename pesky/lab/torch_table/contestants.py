@@ -1,19 +1,29 @@
-"""Who competes: how each takes a step as its authors say, and which settings it is tried at."""
+"""Who competes: which settings each is tried at, as its authors say."""
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pesky.lab.runs.settings import Settings, parse_settings
-from pesky.lab.torch_table.ablation import PARTS, without
-from pesky.torch import VSGD
+from pesky.lab.torch_table.ablation import PARTS
+from pesky.lab.torch_table.loops import (
+    Ablated,
+    Averaged,
+    Diverged,
+    Familiar,
+    Following,
+    Minimizing,
+    Momo,
+    Training,
+    TwoModes,
+    trained,
+)
 
 __all__ = [
     "CONTESTANTS",
@@ -27,133 +37,47 @@ __all__ = [
     "warm_up",
 ]
 
-_REFRESHING_PASSES = 50  # schedule-free's authors take as many
 _WARM_UP_STEPS = 20  # initial batches, and some that move
 
-Closure = Callable[[], Tensor]
 
-
-class Diverged(Exception):  # noqa: N818 (not an error)
-    """An optimizer refuses to go on because its numbers are not finite."""
-
-
-class Training(Protocol):
-    """An optimizer at work on a model."""
-
-    def step(self, closure: Closure) -> float:
-        """Take a step on the loss that the closure computes; return that loss."""
-        ...
-
-    def finish(self, passes: Iterable[Closure]) -> nn.Module:
-        """Return the model as a user has it after the loop; `passes` are losses of training batches."""
-        ...
-
-
-class _Minimizing:
-    """Steps through `minimize`."""
-
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        self._model = model
-        self._optimizer = VSGD(
-            model.parameters(),
-            dialect=settings["dialect"],  # type: ignore[arg-type]
-            curvature_every=int(every) if (every := settings.get("curvature_every")) else None,
-        )
-
-    def step(self, closure: Closure) -> float:
-        return float(self._optimizer.minimize(closure))
-
-    def finish(self, passes: Iterable[Closure]) -> nn.Module:
-        return self._model
-
-
-class _Ablated(_Minimizing):
-    """Steps through `minimize` without some parts."""
-
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        super().__init__(model, settings)
-        self._left_out = settings["without"].split("+")
-
-    def step(self, closure: Closure) -> float:
-        with without(self._left_out):
-            return super().step(closure)
-
-
-class _Familiar:
-    """The loop that everybody writes."""
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self._model = model
-        self._optimizer = optimizer
-
-    def step(self, closure: Closure) -> float:
-        self._optimizer.zero_grad()
-        loss = closure()
-        torch.autograd.backward(loss)
-        self._optimizer.step()
-        return float(loss.detach())
-
-    def finish(self, passes: Iterable[Closure]) -> nn.Module:
-        return self._model
-
-
-class _Averaged(_Familiar):
-    """DoG with the averages of its iterates, which are what is evaluated."""
-
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        dog = importlib.import_module("dog")
-        # Both first distances are its authors' suggestion.
-        first = 1e-4 if _has_batch_norm(model) else 1e-6
-        super().__init__(model, dog.DoG(model.parameters(), reps_rel=first, lr=float(settings["lr"])))
-        self._averager: Any = dog.PolynomialDecayAverager(model)
-
-    def step(self, closure: Closure) -> float:
-        try:
-            loss = super().step(closure)
-        except AssertionError:  # how it says that gradients are not finite
-            raise Diverged from None
-        self._averager.step()
-        return loss
-
-    def finish(self, passes: Iterable[Closure]) -> nn.Module:
-        averaged: nn.Module = self._averager.averaged_model
-        return averaged
-
-
-class _ScheduleFree(_Familiar):
-    """An optimizer with a mode for training and one for evaluation."""
-
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        package = importlib.import_module("schedulefree")
-        self._modes: Any = package.AdamWScheduleFree(model.parameters(), lr=float(settings["lr"]))
-        super().__init__(model, self._modes)
-        self._modes.train()
-
-    def finish(self, passes: Iterable[Closure]) -> nn.Module:
-        self._modes.eval()
-        if _has_batch_norm(self._model):  # its statistics are of other parameters
-            with torch.no_grad():
-                for one in islice(passes, _REFRESHING_PASSES):
-                    one()
-        return self._model
-
-
-def _has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+def _rate(settings: Settings) -> float:
+    return float(settings["lr"])
 
 
 def _adam(model: nn.Module, settings: Settings) -> Training:
-    return _Familiar(model, torch.optim.Adam(model.parameters(), lr=float(settings["lr"]), fused=True))
+    return Familiar(model, torch.optim.Adam(trained(model), lr=_rate(settings), fused=True))
+
+
+def _adamw(model: nn.Module, settings: Settings) -> Training:
+    return Familiar(model, torch.optim.AdamW(trained(model), lr=_rate(settings), fused=True))
 
 
 def _sgd(model: nn.Module, settings: Settings) -> Training:
-    rate, momentum = float(settings["lr"]), float(settings["momentum"])
-    return _Familiar(model, torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum, fused=True))
+    momentum = float(settings["momentum"])
+    optimizer = torch.optim.SGD(trained(model), lr=_rate(settings), momentum=momentum, fused=True)
+    return Familiar(model, optimizer)
 
 
 def _prodigy(model: nn.Module, settings: Settings) -> Training:
     package = importlib.import_module("prodigyopt")
-    return _Familiar(model, package.Prodigy(model.parameters(), lr=float(settings["lr"])))
+    return Familiar(model, package.Prodigy(trained(model), lr=_rate(settings)))
+
+
+def _schedule_free(model: nn.Module, settings: Settings) -> Training:
+    package = importlib.import_module("schedulefree")
+    return TwoModes(model, package.AdamWScheduleFree(trained(model), lr=_rate(settings)))
+
+
+def _prodigy_plus(model: nn.Module, settings: Settings) -> Training:
+    package: Any = importlib.import_module("prodigyplus.prodigy_plus_schedulefree")
+    # There is one group; that it need not be split would be printed.
+    optimizer = package.ProdigyPlusScheduleFree(trained(model), lr=_rate(settings), split_groups=False)
+    return TwoModes(model, optimizer)
+
+
+def _momo(model: nn.Module, settings: Settings) -> Training:
+    package = importlib.import_module("momo")
+    return Momo(model, package.MomoAdam(trained(model), lr=_rate(settings)))
 
 
 @dataclass(frozen=True)
@@ -164,6 +88,7 @@ class Method:
     package: str | None = None  # that it comes with
     distribution: str | None = None  # what to install for it
     revision: int = 1
+    takes_sparse: bool = False  # gradients; others are given dense ones
 
     @property
     def is_installed(self) -> bool:
@@ -172,14 +97,18 @@ class Method:
 
 
 METHODS = {
-    "vsgd": Method(_Minimizing, revision=3),
-    "vsgd-paper": Method(_Minimizing, revision=2),
-    "vsgd-ablated": Method(_Ablated, revision=3),
+    "vsgd": Method(Minimizing, revision=3, takes_sparse=True),
+    "vsgd-backward": Method(Following, takes_sparse=True),
+    "vsgd-paper": Method(Minimizing, revision=2, takes_sparse=True),
+    "vsgd-ablated": Method(Ablated, revision=3, takes_sparse=True),
     "adam": Method(_adam),
+    "adamw": Method(_adamw),
     "sgd": Method(_sgd),
     "prodigy": Method(_prodigy, "prodigyopt", "prodigyopt"),
-    "dog": Method(_Averaged, "dog", "dog-optimizer"),
-    "schedule-free": Method(_ScheduleFree, "schedulefree", "schedulefree"),
+    "dog": Method(Averaged, "dog", "dog-optimizer"),
+    "schedule-free": Method(_schedule_free, "schedulefree", "schedulefree"),
+    "prodigy-plus": Method(_prodigy_plus, "prodigyplus", "prodigy-plus-schedule-free"),
+    "momo": Method(_momo, "momo", "momo-opt"),
 }
 
 
@@ -197,6 +126,11 @@ class Contestant:
         """Whether the setting is chosen by results."""
         return len(self.settings) > 1
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a form of VSGD."""
+        return self.method.startswith("vsgd")
+
 
 _ADAM_RATES = ("3e-5", "1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2")
 _SGD_RATES = ("1e-3", "3e-3", "1e-2", "3e-2", "1e-1", "3e-1", "1")
@@ -205,11 +139,15 @@ CONTESTANTS = {
     contestant.name: contestant
     for contestant in (
         Contestant("vsgd", "VSGD robust", "vsgd", ("dialect=robust",)),
+        Contestant("vsgd-backward", "VSGD robust, backward(loss)", "vsgd-backward", ("dialect=robust",)),
         Contestant("vsgd-paper", "VSGD paper", "vsgd-paper", ("dialect=paper",)),
         Contestant("adam", "Adam", "adam", ("lr=1e-3",)),
+        Contestant("adamw", "AdamW", "adamw", ("lr=1e-3",)),
         Contestant("prodigy", "Prodigy", "prodigy", ("lr=1",)),
         Contestant("dog", "DoG", "dog", ("lr=1",)),
         Contestant("schedule-free", "Schedule-Free AdamW", "schedule-free", ("lr=2.5e-3",)),
+        Contestant("prodigy-plus", "Prodigy+Schedule-Free", "prodigy-plus", ("lr=1",)),
+        Contestant("momo", "MoMo-Adam", "momo", ("lr=1e-2",)),
         Contestant(
             "sgd-tuned",
             "SGD with momentum, tuned",
@@ -253,7 +191,11 @@ VARIANTS = {
 
 
 def begin(method: str, settings: str, model: nn.Module) -> Training:
-    """Return a method at work on a model."""
+    """Return a method at work on a model, whose gradients are dense unless it takes others."""
+    if not METHODS[method].takes_sparse:
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                module.sparse = False
     return METHODS[method].begin(model, parse_settings(settings))
 
 
@@ -263,6 +205,6 @@ def warm_up() -> None:
     with torch.random.fork_rng(devices=()):
         model, inputs = nn.Linear(2, 1), torch.randn(4, 2)
         for dialect in ("robust", "paper"):
-            training = _Minimizing(model, {"dialect": dialect})
+            training = Minimizing(model, {"dialect": dialect})
             for _ in range(_WARM_UP_STEPS):
                 training.step(lambda: model(inputs).square().mean())

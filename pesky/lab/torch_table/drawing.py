@@ -28,11 +28,15 @@ __all__ = ["fan", "losses"]
 
 _STYLES: dict[str, dict[str, Any]] = {
     "vsgd": {"color": ORANGE, "linewidth": 2.8, "zorder": 5},
+    "vsgd-backward": {"color": ORANGE, "linestyle": (0, (3, 1)), "zorder": 4},
     "vsgd-paper": {"color": "#E69F00", "linestyle": (0, (5, 1.5)), "zorder": 4},
     "adam": {"color": BLUE, "linewidth": 2.0, "zorder": 3},
+    "adamw": {"color": BLUE, "linestyle": (0, (2, 1)), "linewidth": 1.2},
     "prodigy": {"color": GREEN, "linestyle": (0, (5, 1, 1, 1))},
     "dog": {"color": PURPLE, "linestyle": (0, (1.5, 1))},
     "schedule-free": {"color": "0.35", "linestyle": (0, (6, 2))},
+    "prodigy-plus": {"color": GREEN, "linestyle": (0, (1, 1))},
+    "momo": {"color": "#8C510A", "linestyle": (0, (4, 1))},
     "sgd-tuned": {"color": "black", "linewidth": 1.2},
     "adam-tuned": {"color": "#56B4E9", "linewidth": 1.6},
 }
@@ -44,6 +48,10 @@ _MARKERS: dict[str, tuple[float, dict[str, Any]]] = {
     "schedule-free": (-0.13, {"color": "0.25", "marker": "D", "s": 26}),
     "prodigy": (0.13, {"color": GREEN, "marker": "v", "s": 40}),
     "vsgd-paper": (0.0, {"color": "#E69F00", "marker": "x", "s": 30}),
+    "vsgd-backward": (0.07, {"color": ORANGE, "marker": "o", "s": 22}),
+    "adamw": (0.32, {"color": BLUE, "marker": "+", "s": 30}),
+    "prodigy-plus": (0.2, {"color": GREEN, "marker": "1", "s": 40}),
+    "momo": (-0.2, {"color": "#8C510A", "marker": "*", "s": 40}),
 }
 _FAN_WIDTH = 5.6  # inches, so that the letters can be read on a telephone
 _EDGE, _EDGE_ROOM = 10.0, 1.06  # of what is far behind, how far does not matter

@@ -12,7 +12,18 @@ from torch import Tensor, nn
 from pesky.lab import datasets
 from pesky.lab.torch_table.instance import Batch, Instance, Measured, generator, mean_over
 
-__all__ = ["autoencoding", "checksum", "classifying"]
+__all__ = [
+    "SIDE",
+    "Shuffled",
+    "autoencoding",
+    "checksum",
+    "classifying",
+    "cross_entropy",
+    "mnist",
+    "percent_wrong",
+]
+
+SIDE = 28  # pixels, of MNIST's images
 
 _JUDGED = 10_000  # training samples that the training loss is measured on
 
@@ -23,6 +34,13 @@ def checksum(dataset: str) -> str:
     return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
 
+def mnist(folder: Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return training images and labels, then those of the test."""
+    data = datasets.load("mnist", folder)
+    train, labels = torch.from_numpy(data.train_inputs), torch.from_numpy(data.train_labels)
+    return train, labels, torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_labels)
+
+
 def classifying(
     dataset: str,
     model: Callable[[], nn.Module],
@@ -30,21 +48,27 @@ def classifying(
     shape: tuple[int, ...],
     seed: int,
     folder: Path | None,
+    *,
+    tested: int | None = None,
 ) -> Instance:
-    """Cross-entropy; the test number is the error in percent. `shape` is of one input."""
+    """Cross-entropy; the test number is the error in percent. `shape` is of one input.
+
+    With `tested`, both are measured on so many samples of each part only.
+    """
     data = datasets.load(dataset, folder)
     train, test = (
         torch.from_numpy(inputs).view(-1, *shape) for inputs in (data.train_inputs, data.test_inputs)
     )
     labels, test_labels = torch.from_numpy(data.train_labels), torch.from_numpy(data.test_labels)
+    judged = tested or _JUDGED
 
     def evaluate(trained: nn.Module) -> Measured:
         return Measured(
-            mean_over(_cross_entropy, trained, (train[:_JUDGED], labels[:_JUDGED])),
-            mean_over(_percent_wrong, trained, (test, test_labels)),
+            mean_over(cross_entropy, trained, (train[:judged], labels[:judged])),
+            mean_over(percent_wrong, trained, (test[:tested], test_labels[:tested])),
         )
 
-    return Instance(model(), _Shuffled((train, labels), batch, seed), _cross_entropy, evaluate)
+    return Instance(model(), Shuffled((train, labels), batch, seed), cross_entropy, evaluate)
 
 
 def autoencoding(
@@ -59,13 +83,14 @@ def autoencoding(
         judged = train[:_JUDGED]
         return Measured(measure(trained, (judged, judged)), measure(trained, (test, test)))
 
-    return Instance(model(), _Shuffled((train, train), batch, seed), _reconstruction, evaluate)
+    return Instance(model(), Shuffled((train, train), batch, seed), _reconstruction, evaluate)
 
 
-class _Shuffled:
+class Shuffled:
     """Batches in an order of their own for each epoch; the last of an epoch may be smaller."""
 
     def __init__(self, samples: Batch, size: int, seed: int) -> None:
+        """Take the samples; every seed has orders of its own."""
         self._samples = samples
         self._size = size
         self._seed = seed
@@ -74,6 +99,7 @@ class _Shuffled:
         self._order = torch.empty(0, dtype=torch.int64)
 
     def __call__(self, step: int) -> Batch:
+        """Return the batch of a step."""
         epoch, number = divmod(step, self._steps)
         if epoch != self._epoch:
             self._epoch = epoch
@@ -83,12 +109,14 @@ class _Shuffled:
         return inputs[chosen], targets[chosen]
 
 
-def _cross_entropy(model: nn.Module, batch: Batch) -> Tensor:
+def cross_entropy(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the mean cross-entropy of a batch."""
     inputs, labels = batch
     return F.cross_entropy(model(inputs), labels)
 
 
-def _percent_wrong(model: nn.Module, batch: Batch) -> Tensor:
+def percent_wrong(model: nn.Module, batch: Batch) -> Tensor:
+    """Return how many samples of a batch are classified wrongly, in percent."""
     inputs, labels = batch
     outputs: Tensor = model(inputs)
     return 100 * (outputs.argmax(1) != labels).double().mean()

@@ -8,7 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Batch", "Instance", "Measured", "generator", "in_eval_mode", "mean_over"]
+__all__ = [
+    "Batch",
+    "Instance",
+    "Loss",
+    "Measured",
+    "generator",
+    "in_eval_mode",
+    "losses_of",
+    "mean_over",
+]
 
 _AT_ONCE = 500  # samples in one pass of an evaluation
 
@@ -60,3 +69,8 @@ def mean_over(measure: Loss, model: nn.Module, samples: Batch) -> float:
             inputs, targets = (part[first : first + _AT_ONCE] for part in samples)
             total += float(measure(model, (inputs, targets))) * len(inputs)
     return total / len(samples[0])
+
+
+def losses_of(loss: Loss, train: Batch, test: Batch, trained: nn.Module) -> Measured:
+    """Return the mean loss on both parts of the data."""
+    return Measured(mean_over(loss, trained, train), mean_over(loss, trained, test))

@@ -9,6 +9,7 @@ from pesky.lab.tables.table import NOTHING, Table
 from pesky.lab.torch_table.ablation_page import ablation_section
 from pesky.lab.torch_table.contestants import CONTESTANTS
 from pesky.lab.torch_table.rows import Store
+from pesky.lab.torch_table.scores_page import failures_section, scores_section, test_split_section
 from pesky.lab.torch_table.table import (
     TUNING_SEED,
     Standing,
@@ -27,11 +28,13 @@ Each number is the mean over seeds {seeds} with its standard error, of the model
 after the loop. At a seed all contestants have the same start and the same batches. The training loss
 is measured in evaluation mode on up to 10,000 training samples (text: 256 windows). Seconds are of one
 core, evaluations left out. Where the optimum is known, both numbers are the expected loss above it.
-Diverged: the loss is not finite any more.
+Diverged: the loss is not finite any more. Too slow: stopped after ten times Adam's seconds,
+or 20 seconds if that is more.
 
-Of the untuned nothing is set: VSGD through `minimize`, Adam at torch's default rate, Prodigy, DoG with
-its average and Schedule-Free AdamW as their authors say. The tuned are at the best of {grid} rates by
-the test number at seed {tuning_seed}, which is among the seeds shown; both favour them.
+Of the untuned nothing is set: VSGD through `minimize` and through `backward(loss)`, Adam and AdamW at
+torch's default rate, DoG with its average, and the others as their authors say. The tuned, on the first
+tasks alone, are at the best of {grid} rates by the test number at seed {tuning_seed}, which is among the
+seeds shown; both favour them.
 """
 _QUICK = """
 **A quick table: a tenth of the steps.** It says that everything works, not who is better.
@@ -45,8 +48,12 @@ def torch_page(
 ) -> str:
     """Return the page as Markdown; `figures` are names of tasks, or "fan", with their pictures."""
     pictures = dict(figures)
-    rows = table.rows(store)
-    standings = table.standings(store)
+    every = table.standings(store)
+    standings, test_split = (
+        {task.name: every[task.name] for task in table.tasks if task.split == split}
+        for split in ("development", "test")
+    )
+    rows = [one for one in table.rows(store) if one.task.name in standings and _is_begun(every, one)]
     tuned = [len(one.settings) for one in CONTESTANTS.values() if one.is_tuned]
     parts = [
         _INTRODUCTION.format(
@@ -56,6 +63,11 @@ def torch_page(
             grid=min(tuned),
             tuning_seed=TUNING_SEED,
         ),
+        "## Failures\n",
+        failures_section(standings),
+        "## Scores of the development split\n",
+        scores_section(standings),
+        *(["## Test split\n", test_split_section(test_split)] if test_split else []),
         *_picture(pictures, "fan", "VSGD with nothing set between the rates of Adam and SGD"),
         "## VSGD robust and Adam's default\n",
         _against_adam(standings),
@@ -75,9 +87,13 @@ def torch_page(
         "## What tuning cost\n",
         _costs(standings),
         "## What has not been run\n",
-        _missing(standings, table.quick),
+        _missing(standings, test_split, table.quick),
     ]
     return "\n".join(parts)
+
+
+def _is_begun(standings: Standings, rows: TaskRows) -> bool:
+    return any(one.is_begun for one in standings[rows.task.name])
 
 
 def _picture(pictures: dict[str, PurePosixPath], name: str, caption: str) -> list[str]:
@@ -90,7 +106,6 @@ def _against_adam(standings: Standings) -> str:
     compared = 0
     for task, (ours, theirs) in pairs.items():
         if ours is None or theirs is None or not (ours.runs and theirs.runs):
-            rows.append([task, *["not run"] * 6])
             continue
         compared += 1
         line = [task]
@@ -116,8 +131,8 @@ def _verdict(ours: Standing, theirs: Standing, part: Part) -> str:
     if _is_as_good(ours, theirs, part):
         return "yes"
     mine, other = ours.number(part), theirs.number(part)
-    if mine is None or other is None or ours.diverged:
-        return "**no**, diverged"
+    if mine is None or other is None or ours.diverged or ours.too_slow:
+        return "**no**, too slow" if ours.too_slow else "**no**, diverged"
     apart = mine.mean - other.mean
     text = f"**no**, {100 * apart / abs(other.mean):+.1f} %" if other.mean else "**no**"
     within = apart <= 2 * (mine.error**2 + other.error**2) ** 0.5
@@ -169,12 +184,13 @@ def _cell(standing: Standing, part: Part) -> str:
     if standing.setting is None and standing.is_complete:
         return "all settings diverged"
     number = standing.number(part)
+    failed = [("diverged", standing.diverged), ("too slow", standing.too_slow)]
+    words = [(word, len(runs)) for word, runs in failed if runs]
     if number is None:
-        return "diverged" if standing.diverged else "not run"
-    text = str(number)
-    if standing.diverged:
-        text += f", {len(standing.diverged)} of {len(standing.runs)} diverged"
-    return text
+        return " or ".join(word for word, _ in words) or "not run"
+    return ", ".join(
+        [str(number), *(f"{count} of {len(standing.runs)} {word}" for word, count in words)]
+    )
 
 
 def _runs(standing: Standing) -> str:
@@ -213,12 +229,18 @@ def _winner(standing: Standing) -> str:
     return standing.setting + " (edge of the grid)" * (standing.setting in (grid[0], grid[-1]))
 
 
-def _missing(standings: Standings, quick: bool) -> str:
+def _missing(standings: Standings, test_split: Standings, quick: bool) -> str:
+    """Return the commands that run what is missing, one for all tasks that lack the same."""
     command = "pesky torch-table" + " --quick" * quick
-    lines = []
+    tasks: dict[str, list[str]] = {}  # by the contestants that they lack
     for task, of_task in standings.items():
-        absent = [one.contestant.name for one in of_task if not one.is_complete]
+        absent = ",".join(one.contestant.name for one in of_task if not one.is_complete)
         if absent:
-            names = ",".join(absent)
-            lines.append(f"- {task}: `{command} --tasks {task} --contestants {names}`")
+            tasks.setdefault(absent, []).append(task)
+    lines = [
+        f"- {', '.join(of_them)}: `{command} --tasks {','.join(of_them)} --contestants {names}`"
+        for names, of_them in tasks.items()
+    ]
+    if not all(one.is_complete for of_task in test_split.values() for one in of_task):
+        lines.append(f"- the test split, at the end: `{command} --test-split`")
     return "\n".join(lines or ["Nothing."]) + "\n"

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pesky.lab.torch_table.instance import Batch, Instance, Measured, generator
+from pesky.lab.torch_table.task import Task
 
-__all__ = ["checksum", "quadratic", "regression"]
+__all__ = ["TASKS", "half_square", "quadratic", "regression"]
 
 _PROBLEM = 2013  # seed of the problems themselves, which are the same for all seeds of a run
 
@@ -20,11 +21,6 @@ _SAMPLES = 16  # in a batch of the regression
 _DIMENSIONS = 100
 _STEEP = 10  # of them
 _CENTRES = 8  # in a batch of the quadratic
-
-
-def checksum() -> str:
-    """Return what stands for the data of problems that are made here."""
-    return "made"
 
 
 def regression(seed: int, folder: Path | None) -> Instance:
@@ -44,7 +40,7 @@ def regression(seed: int, folder: Path | None) -> Instance:
         away = next(trained.parameters()).detach().flatten().double() - weights.double()
         return _known(away, covariance)
 
-    return Instance(nn.Linear(_INPUTS, 1, bias=False), batch, _half_square, evaluate)
+    return Instance(nn.Linear(_INPUTS, 1, bias=False), batch, half_square, evaluate)
 
 
 def quadratic(seed: int, folder: Path | None) -> Instance:
@@ -80,7 +76,8 @@ def _rotation(size: int, random: torch.Generator) -> Tensor:
     return rotation
 
 
-def _half_square(model: nn.Module, batch: Batch) -> Tensor:
+def half_square(model: nn.Module, batch: Batch) -> Tensor:
+    """Return half the mean squared distance of the only output from its target."""
     inputs, targets = batch
     return F.mse_loss(model(inputs).squeeze(1), targets) / 2
 
@@ -94,3 +91,11 @@ def _distance(model: nn.Module, batch: Batch) -> Tensor:
 def _known(away: Tensor, hessian: Tensor) -> Measured:
     excess = float(away @ hessian @ away) / 2
     return Measured(excess, excess)
+
+
+_STEPS, _EXCESS = 2000, "excess loss"
+
+TASKS = (
+    Task.made("regression", "Ill-conditioned linear regression", _STEPS, _EXCESS, regression),
+    Task.made("quadratic", "Rotated noisy quadratic", _STEPS, _EXCESS, quadratic),
+)

@@ -1,5 +1,6 @@
 """Which runs the table needs, and what the stored ones say: standings, ranks, and costs of tuning."""
 
+import importlib.util
 import math
 import statistics
 import threading
@@ -14,9 +15,9 @@ from pesky.lab.datasets import data_folder
 from pesky.lab.runs.completing import Completion, Progress
 from pesky.lab.runs.means import PARTS, Mean, Part
 from pesky.lab.runs.workers import Workers
-from pesky.lab.torch_table.contestants import METHODS, Contestant
+from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS, Contestant
 from pesky.lab.torch_table.rows import TABLE_VERSION, Row, RunKey, Store
-from pesky.lab.torch_table.tasks import Task
+from pesky.lab.torch_table.task import Task
 from pesky.lab.torch_table.workers import TaskRun
 
 __all__ = [
@@ -26,9 +27,13 @@ __all__ = [
     "TaskRows",
     "TorchTable",
     "average_ranks",
+    "rank",
 ]
 
 TUNING_SEED = 0
+_PACE = CONTESTANTS["adam"]
+_TIMES_SLOWER = 10  # than Adam is too slow
+_LEAST_LIMIT = 20.0  # seconds: what is short anyway is never too slow, busy as a machine may be
 _QUICKER = 10  # times, of a quick table
 
 
@@ -69,14 +74,19 @@ class Standing:
         runs = self.tuning if self.setting is None else self.runs
         return [run for run in runs if run.status == "diverged"]
 
+    @property
+    def too_slow(self) -> list[Row]:
+        """The runs that were stopped because they took too long."""
+        return [run for run in self.runs if run.status == "too slow"]
+
     def number(self, part: Part) -> Number | None:
         """Return the mean over the runs that came to their end."""
         return Number.of([getattr(run, part) for run in self.runs if run.status == "finished"])
 
     def place(self, part: Part) -> float:
-        """Return what it is ranked by: its mean; diverged in any run is last."""
+        """Return what it is ranked by: its mean; diverged or too slow in any run is last."""
         number = self.number(part)
-        return math.inf if number is None or self.diverged else number.mean
+        return math.inf if number is None or self.diverged or self.too_slow else number.mean
 
     @property
     def seconds(self) -> float | None:
@@ -92,6 +102,7 @@ class Standing:
             "runs": len(self.runs),
             "complete": self.is_complete,
             "diverged_at": [run.diverged_at for run in self.diverged],
+            "too_slow": len(self.too_slow),
             **{
                 part: None
                 if number is None
@@ -170,6 +181,28 @@ def _data_of(task: Task, stored: Sequence[str]) -> str:
     return counts.most_common(1)[0][0]
 
 
+def _pace_key(key: RunKey) -> RunKey:
+    """Return the run of Adam's default on the same task at the same seed."""
+    (setting,) = _PACE.settings
+    return key._replace(method=_PACE.method, settings=setting, revision=METHODS[_PACE.method].revision)
+
+
+def _limit(store: Store, key: RunKey) -> float:
+    """Return after how many seconds a run is too slow; none where Adam has not come to its end."""
+    row = store.get(_pace_key(key))
+    if row is None or row.status != "finished" or key == _pace_key(key):
+        return math.inf
+    return max(_LEAST_LIMIT, _TIMES_SLOWER * row.seconds)
+
+
+def _check_package(task: Task) -> None:
+    if task.package is not None and importlib.util.find_spec(task.package) is None:
+        raise InputError(
+            f"the task {task.name} needs {task.package}; run: pip install {task.package}, or leave it "
+            "out by --tasks"
+        )
+
+
 @dataclass
 class TorchTable:
     """Tasks, contestants and seeds; quick ones take a tenth of the steps."""
@@ -183,6 +216,10 @@ class TorchTable:
     def steps(self, task: Task) -> int:
         """Return how many steps a run takes."""
         return -(-task.steps // _QUICKER) if self.quick else task.steps
+
+    def contestants_on(self, task: Task) -> list[Contestant]:
+        """Return who is run on a task."""
+        return [one for one in self.contestants if task.is_tuned_on or not one.is_tuned]
 
     def key(self, task: Task, contestant: Contestant, setting: str, seed: int) -> RunKey:
         """Return what determines a run here."""
@@ -202,7 +239,7 @@ class TorchTable:
         return [
             self.key(task, contestant, setting, seed)
             for task in self.tasks
-            for contestant in self.contestants
+            for contestant in self.contestants_on(task)
             for setting in contestant.settings
             for seed in ((TUNING_SEED,) if contestant.is_tuned else range(self.seeds))
         ]
@@ -212,7 +249,7 @@ class TorchTable:
         keys = []
         for task in self.tasks:
             rows = TaskRows(store, task, self.steps(task), task.data())
-            for contestant in self.contestants:
+            for contestant in self.contestants_on(task):
                 setting = rows.winner(contestant)
                 if setting is not None:
                     keys += [self.key(task, contestant, setting, seed) for seed in range(self.seeds)]
@@ -228,15 +265,18 @@ class TorchTable:
         """Do whatever is not in the store yet. Can be stopped, or killed, and called again."""
         stop = stop or threading.Event()
         tasks = {task.name: task for task in self.tasks}
-        for task in self.tasks:
+        for task in self.tasks:  # what is missing is told now, not after hours
             if task.dataset is not None:
-                data_folder(task.dataset, folder)  # told now if it is missing, not after hours
+                data_folder(task.dataset, folder)
+            _check_package(task)
 
         def do(key: RunKey, stop: threading.Event) -> Row:
-            return workers.run(TaskRun(tasks[key.task], key, folder), stop)
+            return workers.run(TaskRun(tasks[key.task], key, folder, _limit(store, key)), stop)
 
         runs = Completion(store, do, workers.places, self.watch)
-        runs.complete(self.first_keys(), stop)
+        first = self.first_keys()
+        runs.complete([key for key in first if key == _pace_key(key)], stop)
+        runs.complete(first, stop)
         runs.complete(self.final_keys(store), stop)
 
     def rows(self, store: Store) -> list[TaskRows]:
@@ -246,7 +286,9 @@ class TorchTable:
     def standings(self, store: Store) -> dict[str, list[Standing]]:
         """Return how the contestants stand on every task."""
         return {
-            rows.task.name: [rows.standing(one, range(self.seeds)) for one in self.contestants]
+            rows.task.name: [
+                rows.standing(one, range(self.seeds)) for one in self.contestants_on(rows.task)
+            ]
             for rows in self.rows(store)
         }
 
@@ -268,13 +310,18 @@ def average_ranks(
         if begun and all(one.is_complete for one in rows if one.contestant.name in begun)
     }
     ranks = {
-        name: statistics.fmean(_rank(places[name], places) for places in compared.values())
+        name: statistics.fmean(rank(places[name], places) for places in compared.values())
         for name in begun
         if compared
     }
     return dict(sorted(ranks.items(), key=lambda item: item[1])), list(compared)
 
 
-def _rank(place: float, places: dict[str, float]) -> float:
+def rank(place: float, places: dict[str, float]) -> float:
+    """Return which place it is among all, itself being one; equal ones share their ranks.
+
+    >>> rank(2.0, {"a": 1.0, "b": 2.0, "c": 2.0})
+    2.5
+    """
     others = list(places.values())
     return 1 + sum(other < place for other in others) + (others.count(place) - 1) / 2

@@ -1,33 +1,42 @@
 """The tasks of the table, by the names that rows and options have."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from torch import nn
 
-from pesky.lab.torch_models import CharacterLSTM, CharacterTransformer, lenet, mlp, resnet
-from pesky.lab.torch_table import images, synthetic, text
+from pesky.lab.torch_models import (
+    CharacterLSTM,
+    CharacterTransformer,
+    TiedTransformer,
+    lenet,
+    mlp,
+    resnet,
+)
+from pesky.lab.torch_table import (
+    changing,
+    generative,
+    huggingface,
+    images,
+    lora,
+    poisson,
+    policy,
+    segmenting,
+    selfsupervised,
+    splits,
+    synthetic,
+    tabular,
+    text,
+)
 from pesky.lab.torch_table.instance import Instance
+from pesky.lab.torch_table.task import Task
 
 __all__ = ["TASKS", "Task"]
 
 _MNIST, _CIFAR = 60_000, 10_000  # training samples
 _ERROR = "test error, %"
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is trained, for how long, and what is measured at the end."""
-
-    name: str
-    title: str
-    steps: int
-    test: str  # what the test number is
-    data: Callable[[], str]  # checksum of the data
-    begin: Callable[[int, Path | None], Instance]  # at a seed, with the data in a folder
-    dataset: str | None = None  # that must be there
 
 
 def _on_mnist(
@@ -65,39 +74,58 @@ def _lstm(symbols: int) -> CharacterLSTM:
     return CharacterLSTM(symbols, width=64, hidden=128)
 
 
-def _on_text(name: str, title: str, begin: Callable[[int, Path | None], Instance]) -> Task:
+def _tied_transformer(symbols: int) -> TiedTransformer:
+    return TiedTransformer(symbols, width=64, layers=2, length=text.LENGTH)
+
+
+def _on_text(
+    name: str, title: str, begin: Callable[[int, Path | None], Instance], steps: int = 1800
+) -> Task:
     title += " on Python source text, 16 x 64 characters a batch"
-    return Task(name, title, 1800, "held-out loss", text.checksum, begin)
+    return Task(name, title, steps, "held-out loss", text.checksum, begin)
 
 
-def _with_known_optimum(name: str, title: str, begin: Callable[[int, Path | None], Instance]) -> Task:
-    return Task(name, title, 2000, "excess loss", synthetic.checksum, begin)
-
+_ALL = (
+    _on_mnist("lenet", "LeNet", lenet, 64, 3, 1, 28, 28),
+    _on_mnist("mlp-1", "MLP [784, 120, 10]", partial(mlp, 784, 120, 10), 1, 1),
+    _on_mnist("mlp-64", "MLP [784, 120, 10]", partial(mlp, 784, 120, 10), 64, 6),
+    _on_mnist("mlp-1024", "MLP [784, 120, 10]", partial(mlp, 784, 120, 10), 1024, 6),
+    _on_cifar("softmax-1", "Softmax", partial(mlp, 3072, 10), 1),
+    _on_cifar("softmax-64", "Softmax", partial(mlp, 3072, 10), 64),
+    _on_cifar("cifar-mlp", "MLP [3072, 360, 10]", partial(mlp, 3072, 360, 10), 64),
+    _on_cifar("resnet", "Batch-norm ResNet", resnet, 64, 3, 32, 32),
+    _in_epochs(
+        "autoencoder",
+        "Autoencoder [3072, 120, 3072] on CIFAR-10",
+        _CIFAR,
+        64,
+        6,
+        "reconstruction error",
+        "cifar10",
+        partial(images.autoencoding, "cifar10", partial(mlp, 3072, 120, 3072), 64),
+    ),
+    _on_text("transformer", "2-layer transformer", partial(text.predicting, _transformer)),
+    _on_text("lstm", "LSTM", partial(text.predicting, _lstm)),
+    *synthetic.TASKS,
+    *huggingface.TASKS,
+    _on_text(
+        "tied-transformer",
+        "2-layer transformer with tied embeddings of variance 1",
+        partial(text.predicting, _tied_transformer),
+        800,
+    ),
+    *lora.TASKS,
+    *poisson.TASKS,
+    *segmenting.TASKS,
+    *policy.TASKS,
+    *tabular.TASKS,
+    *generative.TASKS,
+    *selfsupervised.TASKS,
+    *changing.TASKS,
+)
+_BY_NAME = {task.name: task for task in _ALL}
 
 TASKS = {
-    task.name: task
-    for task in (
-        _on_mnist("lenet", "LeNet", lenet, 64, 3, 1, 28, 28),
-        _on_mnist("mlp-1", "MLP [784, 120, 10]", partial(mlp, 784, 120, 10), 1, 1),
-        _on_mnist("mlp-64", "MLP [784, 120, 10]", partial(mlp, 784, 120, 10), 64, 6),
-        _on_mnist("mlp-1024", "MLP [784, 120, 10]", partial(mlp, 784, 120, 10), 1024, 6),
-        _on_cifar("softmax-1", "Softmax", partial(mlp, 3072, 10), 1),
-        _on_cifar("softmax-64", "Softmax", partial(mlp, 3072, 10), 64),
-        _on_cifar("cifar-mlp", "MLP [3072, 360, 10]", partial(mlp, 3072, 360, 10), 64),
-        _on_cifar("resnet", "Batch-norm ResNet", resnet, 64, 3, 32, 32),
-        _in_epochs(
-            "autoencoder",
-            "Autoencoder [3072, 120, 3072] on CIFAR-10",
-            _CIFAR,
-            64,
-            6,
-            "reconstruction error",
-            "cifar10",
-            partial(images.autoencoding, "cifar10", partial(mlp, 3072, 120, 3072), 64),
-        ),
-        _on_text("transformer", "2-layer transformer", partial(text.predicting, _transformer)),
-        _on_text("lstm", "LSTM", partial(text.predicting, _lstm)),
-        _with_known_optimum("regression", "Ill-conditioned linear regression", synthetic.regression),
-        _with_known_optimum("quadratic", "Rotated noisy quadratic", synthetic.quadratic),
-    )
+    name: replace(_BY_NAME[name], is_tuned_on=name in splits.FIRST)
+    for name in (*splits.DEVELOPMENT, *splits.TEST)
 }

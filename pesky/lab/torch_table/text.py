@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pesky.errors import InputError
 from pesky.lab.torch_table.instance import Batch, Instance, Measured, generator, mean_over
 
-__all__ = ["LENGTH", "Text", "checksum", "predicting", "source_text"]
+__all__ = ["LENGTH", "Text", "checksum", "next_character", "predicting", "source_text", "windows"]
 
 LENGTH = 64  # characters in a window
 _WINDOWS = 16  # in a batch
@@ -29,6 +29,7 @@ class Text(NamedTuple):
     held_out: Tensor
     symbols: int
     checksum: str
+    alphabet: str  # in the order of the numbers
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +55,8 @@ def source_text() -> Text:
     )
     split = len(numbers) - len(numbers) // 10
     checksum = hashlib.sha256(content).hexdigest()[:16]
-    return Text(numbers[:split], numbers[split:], len(alphabet), checksum)
+    letters = bytes(alphabet.tolist()).decode("ascii")
+    return Text(numbers[:split], numbers[split:], len(alphabet), checksum, letters)
 
 
 def checksum() -> str:
@@ -68,24 +70,26 @@ def predicting(model: Callable[[int], nn.Module], seed: int, folder: Path | None
 
     def batch(step: int) -> Batch:
         starts = torch.randint(len(text.train) - LENGTH, (_WINDOWS,), generator=generator(seed, step))
-        return _windows(text.train, starts)
+        return windows(text.train, starts)
 
     judged = [
-        _windows(part, torch.linspace(0, len(part) - LENGTH - 1, _JUDGED).long())
+        windows(part, torch.linspace(0, len(part) - LENGTH - 1, _JUDGED).long())
         for part in (text.train, text.held_out)
     ]
 
     def evaluate(trained: nn.Module) -> Measured:
-        return Measured(*(mean_over(_next_character, trained, windows) for windows in judged))
+        return Measured(*(mean_over(next_character, trained, one) for one in judged))
 
-    return Instance(model(text.symbols), batch, _next_character, evaluate)
+    return Instance(model(text.symbols), batch, next_character, evaluate)
 
 
-def _windows(text: Tensor, starts: Tensor) -> Batch:
-    places = starts[:, None] + torch.arange(LENGTH)
+def windows(text: Tensor, starts: Tensor, length: int = LENGTH) -> Batch:
+    """Return the characters from each start on, and those that come next after each."""
+    places = starts[:, None] + torch.arange(length)
     return text[places], text[places + 1]
 
 
-def _next_character(model: nn.Module, batch: Batch) -> Tensor:
+def next_character(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the mean cross-entropy of the characters that come next."""
     inputs, targets = batch
     return F.cross_entropy(model(inputs), targets.flatten())

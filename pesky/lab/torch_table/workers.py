@@ -1,5 +1,6 @@
 """Who does the table's runs: this process, or several, each with one torch thread."""
 
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import torch
 from pesky.lab.runs.workers import Threads, Workers, processes
 from pesky.lab.torch_table.rows import Row, RunKey
 from pesky.lab.torch_table.running import run
-from pesky.lab.torch_table.tasks import Task
+from pesky.lab.torch_table.task import Task
 
 __all__ = ["TaskRun", "workers"]
 
@@ -24,10 +25,11 @@ class TaskRun:
     task: Task
     key: RunKey
     folder: Path | None  # with data
+    limit: float = math.inf  # seconds
 
     def run(self, stop: threading.Event) -> Row:
         """Do it here."""
-        return run(self.task, self.key, self.folder, stop)
+        return run(self.task, self.key, self.folder, stop, self.limit)
 
 
 @contextmanager

@@ -437,7 +437,8 @@ def test_an_ablation_runs_shows_and_writes_the_full_page(toys_only, capsys):
     assert "60 of 60" in result.stderr
     page = (toys_only / "docs" / "torch.md").read_text()
     assert "`pesky torch-table --ablation --seeds 1 --out docs --figures`" in page
-    assert "### toy\n" in page
+    assert "### toy\n" not in page  # nobody has run it
+    assert "- toy: `pesky torch-table --tasks toy " in page
     assert all(one.title in page for one in CONTESTANTS.values())
     part = section(page)
     assert all(f"{name}, seed 0 |" in part for name in ABLATION_TASKS)

@@ -14,7 +14,7 @@ from pesky.lab.runs.completing import Interrupted
 from pesky.lab.torch_table import contestants, text
 from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS, begin
 from pesky.lab.torch_table.instance import Instance, Measured, generator, in_eval_mode
-from pesky.lab.torch_table.rows import curve_text, parse_curve
+from pesky.lab.torch_table.rows import curve_text, parse_curve, parse_mark
 from pesky.lab.torch_table.running import run
 from pesky.lab.torch_table.tasks import TASKS
 from tests.lab.toys import STEPS, TOY, toy_instance, toy_key, toy_loss
@@ -160,7 +160,7 @@ def test_a_method_without_its_package_is_not_installed(monkeypatch):
     assert all(method.is_installed for method in METHODS.values())
     monkeypatch.setattr(contestants.importlib.util, "find_spec", lambda name: None)
     missing = {name for name, method in METHODS.items() if not method.is_installed}
-    assert missing == {"prodigy", "dog", "schedule-free"}
+    assert missing == {"prodigy", "dog", "schedule-free", "prodigy-plus", "momo"}
 
 
 @pytest.mark.parametrize("name", CONTESTANTS)
@@ -175,10 +175,93 @@ def test_adams_default_is_one_of_its_grid():
     assert CONTESTANTS["adam"].settings[0] in CONTESTANTS["adam-tuned"].settings
 
 
-def test_curves_come_back():
-    points = parse_curve("1 0.002 2.303;20 0.4 1.5e+20")
-    assert curve_text(points) == "1 0.002 2.303;20 0.4 1.5e+20"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 0.002 2.303;20 0.4 1.5e+20",  # as rows of old have it
+        "start 2.31 90.25;equal-cost 0.5 7;1 0.002 2.303 1;20 0.4 1.5e+20 33.3333",
+        "start -1.5 1e+06",
+    ],
+)
+def test_curves_come_back(text):
+    marks = {mark: parse_mark(text, mark) for mark in ("start", "equal-cost")}
+    known = {mark: pair for mark, pair in marks.items() if pair is not None}
+    assert curve_text(parse_curve(text), known) == text
+
+
+def test_curves_of_old_have_neither_marks_nor_costs():
+    text = "1 0.002 2.303;20 0.4 1.5"
+    assert [point.cost for point in parse_curve(text)] == [None, None]
+    assert parse_mark(text, "start") is None
     assert parse_curve("") == []
+    assert parse_mark("", "equal-cost") is None
+
+
+def test_every_row_has_the_start_that_all_share():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        before = toy_instance(0, None)
+    start = before.evaluate(before.model)
+    for name in CONTESTANTS:
+        mark = parse_mark(row_of(TOY, name).curve, "start")
+        assert mark == pytest.approx(start, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, one in CONTESTANTS.items() if not one.is_ours])
+def test_an_ordinary_step_costs_one(name):
+    row = row_of(TOY, name)
+    assert parse_curve(row.curve)[-1].cost == pytest.approx(STEPS)
+    assert parse_mark(row.curve, "equal-cost") is None  # that is its end
+
+
+@pytest.mark.parametrize("name", ["vsgd", "vsgd-backward", "vsgd-paper"])
+def test_passes_of_vsgd_are_counted(name):
+    calls = []
+
+    def counted(seed, folder):
+        instance = toy_instance(seed, folder)
+
+        def loss(model, batch):
+            if model.training:
+                calls.append(torch.is_grad_enabled())
+            return toy_loss(model, batch)
+
+        return instance._replace(loss=loss)
+
+    row = row_of(replace(TOY, begin=counted), name)
+    cost = parse_curve(row.curve)[-1].cost
+    measured = 3 * cost - len(calls) - 2 * STEPS  # what is left are curvature passes
+    walks = round(measured / 2)
+    assert 2 * walks == pytest.approx(measured, abs=1e-3)
+    assert 1 <= walks <= STEPS
+    if name != "vsgd":
+        assert len(calls) == STEPS
+    else:
+        assert len(calls) > STEPS
+    mark = parse_mark(row.curve, "equal-cost")
+    assert mark is not None
+    assert mark.test == pytest.approx(10 * mark.train, rel=1e-4)
+
+
+def test_a_run_beyond_its_limit_is_stopped_and_says_so():
+    key = toy_key("adam", "lr=1e-3", steps=10**9)
+    row = run(TOY, key, None, threading.Event(), limit=0.05)
+    assert (row.status, row.train, row.test, row.diverged_at) == ("too slow", None, None, None)
+    assert 0 < row.steps_done < 10**9
+    assert row.seconds >= 0.05
+    assert parse_curve(row.curve)
+
+
+def test_a_task_that_changes_is_judged_by_the_mean_over_the_run():
+    row = row_of(replace(TOY, is_changing=True), "adam", steps=300)
+    before, mean = 0, 0.0
+    for point in parse_curve(row.curve):
+        mean += point.loss * (point.step - before) / 300
+        before = point.step
+    assert row.train == pytest.approx(mean, rel=1e-3)
+    usual = row_of(TOY, "adam", steps=300)
+    assert row.train > usual.train
+    assert row.test == usual.test
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -1,5 +1,6 @@
 """The table's rows: a run is done once, whoever asks, survives kill -9, and comes back from CSV."""
 
+import math
 import os
 import signal
 import subprocess
@@ -17,7 +18,8 @@ from pesky.errors import InputError
 from pesky.lab.race.rows import Store as RaceStore
 from pesky.lab.runs.completing import Interrupted
 from pesky.lab.torch_table.contestants import METHODS
-from pesky.lab.torch_table.rows import Store
+from pesky.lab.torch_table.page import torch_page
+from pesky.lab.torch_table.rows import Row, Store
 from pesky.lab.torch_table.workers import workers
 from tests.lab.toys import STEPS, TOY, TOYS, some_row, toy_key, toy_table, without_times
 
@@ -54,6 +56,63 @@ def test_no_run_is_done_twice(store):
     assert second.keys == []
     toy_table(*GRIDS, seeds=3).run(store, third, None)
     assert Counter(key.seed for key in third.keys) == {2: 2 * 3}
+
+
+def test_adam_goes_first_and_others_have_ten_times_its_seconds(store):
+    class Slow(Counting):
+        def __init__(self):
+            super().__init__()
+            self.limits = {}
+
+        def run(self, job, stop):
+            self.limits[job.key] = job.limit
+            return replace(super().run(job, stop), seconds=7.0 if job.key.seed else 0.5)
+
+    places = Slow()
+    toy_table("vsgd", "dog", "adam", tasks=(TOY,)).run(store, places, None)
+    assert [key.method for key in places.keys] == ["adam", "adam", "vsgd", "vsgd", "dog", "dog"]
+    for key, limit in places.limits.items():
+        # What is short anyway is never too slow.
+        assert limit == (math.inf if key.method == "adam" else 70.0 if key.seed else 20.0)
+
+
+def test_without_adams_run_nothing_is_too_slow(store):
+    limits = []
+
+    class Watched(Counting):
+        def run(self, job, stop):
+            limits.append(job.limit)
+            return super().run(job, stop)
+
+    toy_table("vsgd", tasks=(TOY,)).run(store, Watched(), None)
+    assert limits == [math.inf] * 2
+
+
+def test_who_is_too_slow_is_told_and_last(store):
+    slow = Row("too slow", None, None, None, 7, 20.5, "start 1 10;1 0.1 1.1 1")
+    store.finish(toy_key("vsgd", "dialect=robust"), slow)
+    store.finish(toy_key("vsgd", "dialect=robust", seed=1), some_row())
+    (standing,) = toy_table("vsgd", tasks=(TOY,)).standings(store)["toy"]
+    assert (len(standing.too_slow), standing.place("train")) == (1, math.inf)
+    assert standing.numbers()["too_slow"] == 1
+    page = torch_page(toy_table("vsgd", tasks=(TOY,)), store, "pesky torch-table")
+    assert "| 0.5, 1 of 2 too slow |" in page
+    assert "- VSGD robust: too slow in 1 of 2 runs: toy" in page
+
+
+def test_a_task_without_its_package_is_told_before_any_run(store):
+    table = toy_table("adam", tasks=(TOY, replace(TOY, name="needy", package="no_such_package")))
+    places = Counting()
+    with pytest.raises(InputError, match=r"needy needs no_such_package.*--tasks"):
+        table.run(store, places, None)
+    assert places.keys == []
+
+
+def test_the_tuned_are_left_out_where_nothing_is_tuned(store):
+    table = toy_table(*GRIDS, tasks=(replace(TOY, is_tuned_on=False),))
+    table.run(store, Counting(), None)
+    assert {key.method for key, _ in store.rows()} == {"adam"}
+    assert [one.contestant.name for one in table.standings(store)["toy"]] == ["adam"]
 
 
 def test_winners_have_the_lowest_test_number_at_seed_0(store):

@@ -19,9 +19,9 @@ def main(path, log, jobs, steps):
     run = workers_module.run
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def noted(task, key, folder, stop):
+    def noted(task, key, *others):
         os.write(file, ("|".join(map(str, key)) + "\n").encode())  # at once, so that it is never half
-        return run(task, key, folder, stop)
+        return run(task, key, *others)
 
     workers_module.run = noted
     table = toy_table(*NAMES, tasks=(replace(TOY, steps=int(steps)),))

@@ -22,8 +22,12 @@ _MEANING = "Mean over seeds ± standard error, of the model as a user has it aft
 
 
 def torch_section(path: Path) -> str:
-    """Return the section as HTML, from the store of ``pesky torch-table`` at a path."""
-    table = TorchTable(tuple(TASKS.values()), tuple(CONTESTANTS.values()))
+    """Return the section as HTML, from the store of ``pesky torch-table`` at a path.
+
+    The test split is not a part of it.
+    """
+    tasks = tuple(task for task in TASKS.values() if task.split == "development")
+    table = TorchTable(tasks, tuple(CONTESTANTS.values()))
     with Store(path) as store:
         standings = table.standings(store)
         pictures = _pictures(table, store)
