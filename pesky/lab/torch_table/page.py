@@ -31,7 +31,7 @@ core, evaluations left out. Where the optimum is known, both numbers are the exp
 Diverged: the loss is not finite any more. Too slow: stopped after ten times Adam's seconds,
 or 20 seconds if that is more.
 
-Of the untuned nothing is set: VSGD through `minimize` and through `backward(loss)`, Adam and AdamW at
+Nothing is set for the untuned: VSGD through `minimize` and through `backward(loss)`, Adam and AdamW at
 torch's default rate, DoG with its average, and the others as their authors say. The tuned, on the first
 tasks alone, are at the best of {grid} rates by the test number at seed {tuning_seed}, which is among the
 seeds shown; both favour them.
