@@ -222,6 +222,13 @@ def test_rows_may_be_printed(tmp_path, raced):
     assert after == b"wrote pesky-race.sqlite, stdout\n"
 
 
+def sizes_in(folder):
+    """The sizes of the files in a folder, of which some may go meanwhile."""
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield path.stat().st_size
+
+
 def test_ctrl_c_ends_the_wait_for_a_reader(tmp_path, raced):
     os.mkfifo(tmp_path / "fifo")
     temporaries = tmp_path / "temporaries"
@@ -234,14 +241,14 @@ def test_ctrl_c_ends_the_wait_for_a_reader(tmp_path, raced):
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(temporaries)},
     ) as process:
-        deadline = time.monotonic() + 120
-        # What is to be sent is written first; then it waits.
-        while not any(path.stat().st_size == len(raced) for path in temporaries.iterdir()):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
         try:
+            deadline = time.monotonic() + 120
+            # What is to be sent is written first; then it waits.
+            while len(raced) not in sizes_in(temporaries):
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=60) == ("", "pesky: interrupted\n")
         finally:
             process.kill()  # or its end would be waited for, whatever has failed
