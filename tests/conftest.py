@@ -19,11 +19,13 @@ WHOLE_FILES = {
     ),
     "peers": ("torch/test_loops.py", "torch/promise/test_stock_models.py"),
     "slow": (
+        "lab/torch_table/test_tasks.py",
         "test_site.py",
         "torch/curvature/test_finite.py",
         "torch/promise/test_interrupts.py",
         "torch/promise/test_promise.py",
         "torch/test_golden.py",
+        "torch/test_matrix.py",
     ),
 }
 
