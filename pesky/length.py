@@ -98,7 +98,7 @@ def record_of(numbers: NDArray[np.float64]) -> Fields:
 MEMORY = 20.0  # steps that scale and caution look back at first
 MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
 FEWEST = 5.0  # measurements that scale and caution look back, however seldom they are
-GROWTH = 1.1  # of the scale in one step, at most
+GROWTH = 2.0  # of the scale in one step, at most
 GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more than the loss itself
 STEEP = 10.0  # times the average slope: such a step is checked, whether it is its turn or not
 FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
@@ -145,7 +145,7 @@ def memory_of(length: Fields) -> float:
     return MEMORY + MEMORY_SHARE * length.averaged  # type: ignore[no-any-return]
 
 
-def interval(moves: int, most: int) -> int:
+def interval(moves: int, most: float) -> float:
     """Return how many steps there are to a measurement: few at first, where everything changes."""
     return max(1, min(most, int(MEMORY_SHARE * moves)))
 

@@ -47,6 +47,7 @@ class Wanted(NamedTuple):
     mode: Mode  # bbprop's
     seed: int  # of sources that draw random numbers
     known_curved: bool  # whether bbprop has found curvature in earlier losses
+    for_levels: bool  # whether levels of tensors are all that is wanted
 
 
 class Pending:
@@ -150,6 +151,7 @@ class Backward:
             can_repeat=again is not None,
             seed=wanted.seed,
             known_curved=wanted.known_curved,
+            for_levels=wanted.for_levels,
             mode=wanted.mode,
         )
         factor = 1.0 if scale is None else scale
@@ -175,6 +177,7 @@ class Backward:
             can_repeat=False,
             seed=wanted.seed,
             known_curved=wanted.known_curved,
+            for_levels=wanted.for_levels,
             mode=wanted.mode,
             upstream=upstream,
         )
