@@ -47,7 +47,6 @@ __all__ = [
     "shorter_scale",
     "spread",
     "start_over",
-    "surprise",
     "take_measurement",
     "window",
 ]  # what Numba compiles
@@ -79,8 +78,6 @@ class Length:
     loss_square: float = 0.0  # E[L^2]
     loss_square_memory: float = 0.0
     interval: float = 1.0  # steps from one measurement to the next
-    signal: float = 0.0  # E[share of signal in the slope]
-    signal_memory: float = 0.0
 
 
 NAMES = tuple(field.name for field in fields(Length))
@@ -198,21 +195,6 @@ def add_slope(length: Fields, sample: float) -> None:
     """Take in a g.p of a step that measures."""
     longest = measurements(length, memory_of(length))
     length.slope, length.slope_memory = added(length.slope, length.slope_memory, sample, longest)
-
-
-def surprise(length: Fields, signal: float) -> float:
-    """Take in the share of signal in a slope; return how much shorter p is for it to be the usual one.
-
-    Where data change, gradients agree as they did not before, and p grows at once with their share; the
-    scale, which is an average, would follow too late.
-    """
-    if not signal > 0:
-        return 1.0
-    usual = length.signal if length.signal_memory > 0 else signal
-    length.signal, length.signal_memory = added(
-        length.signal, length.signal_memory, signal, memory_of(length)
-    )
-    return min(1.0, usual / signal)  # type: ignore[no-any-return]
 
 
 def is_steep(length: Fields, slope: float) -> bool:

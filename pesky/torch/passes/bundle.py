@@ -15,7 +15,6 @@ __all__ = [
     "Part",
     "Start",
     "Sums",
-    "directed",
     "overestimate",
     "set_finite",
     "statistics_type",
@@ -75,20 +74,7 @@ class Directed(NamedTuple):
     """What a pass that writes directions finds."""
 
     slope: float  # sum of gradient times direction
-    full_slope: float  # the same for gradient / level, as if there were no noise
-    mean_squares: list[float]  # of v, in each part
-
-
-def directed(
-    levels: Sequence[Level], slopes: list[float], powers: list[float], mean_squares: list[float]
-) -> Directed:
-    """Sum up over parts; powers are sums of gradient^2."""
-    full = sum(
-        power / level.curvature
-        for power, level in zip(powers, levels, strict=True)
-        if level.curvature > 0
-    )
-    return Directed(sum(slopes), full, mean_squares)
+    mean_squares: list[float]  # of v
 
 
 class Bundle(Protocol):

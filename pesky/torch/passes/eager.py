@@ -7,15 +7,7 @@ from torch import Tensor
 
 from pesky import rule
 from pesky.direction import follow_gradient, relative_square
-from pesky.torch.passes.bundle import (
-    Directed,
-    Level,
-    Part,
-    Sums,
-    directed,
-    set_finite,
-    statistics_type,
-)
+from pesky.torch.passes.bundle import Directed, Level, Part, Sums, set_finite, statistics_type
 
 __all__ = ["ELEMENT_AVERAGES", "EagerBundle", "curvature_at", "powers_of", "sample_of", "update_of"]
 
@@ -54,7 +46,7 @@ class EagerBundle:
 
     def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
         """Take a sample into the averages, and write directions."""
-        sums = []
+        slopes, squares = [], []
         samples = zip(self.parts, self._samples, levels, directions, strict=True)
         for part, (gradient, _), level, direction in samples:
             g, v, tau = (part.state[name] for name in ("mean_gradient", "mean_square", "memory"))
@@ -62,9 +54,10 @@ class EagerBundle:
             for average, value in zip((g, v, tau), averages, strict=True):
                 average.copy_(value)
             torch.mul(rule.learning_rate(ratio, curvature_at(level, v)), gradient, out=direction)
-            ours = (direction * gradient).sum(), (gradient * gradient).sum(), v.mean()
-            sums.append(torch.stack(ours).double())
-        return directed(levels, *torch.stack(sums, dim=1).tolist())
+            slopes.append((direction * gradient).sum())
+            squares.append(v.mean())
+        found = torch.stack([torch.stack(slopes), torch.stack(squares)]).double().tolist()
+        return Directed(sum(found[0]), found[1])
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pesky.torch.passes import kernels
-from pesky.torch.passes.bundle import Directed, Level, Part, Sums, directed
+from pesky.torch.passes.bundle import Directed, Level, Part, Sums
 
 __all__ = ["FusedBundle", "Move", "are_same", "is_fusible", "move"]
 
@@ -121,9 +121,10 @@ class FusedBundle:
         """Take a sample into the averages, and write directions."""
         self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in directions]
         self._settings[:, [kernels.LEVEL, kernels.INVERSE]] = levels
-        slopes, powers, squares = np.add.reduceat(self._sums(kernels.direct_chunks, 3), self._starts()).T
+        sums = self._sums(kernels.direct_chunks, 2)
+        totals = np.add.reduceat(sums[:, 1], self._starts())
         sizes = self._table[:, kernels.SIZE]
-        return directed(levels, slopes.tolist(), powers.tolist(), (squares / sizes).tolist())
+        return Directed(float(sums[:, 0].sum()), (totals / sizes).tolist())
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

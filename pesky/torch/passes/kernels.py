@@ -261,22 +261,12 @@ def _slope(theta: Any, gradients: Any, direction: Any, pull: Any, decay: Any) ->
     return slope
 
 
-@compiled
-def _power(theta: Any, gradients: Any, pull: Any, decay: Any) -> Any:
-    """Return the sum of gradient^2."""
-    power = decay - decay
-    for i in range(theta.size):
-        gradient = pull * gradients[i] + decay * theta[i]
-        power += gradient * gradient
-    return power
-
-
 @kernel
 def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     """Take tensors into g, v and tau, and write the direction of the robust dialect.
 
     The direction is p = g^2/(h v) gradient, with h = level sqrt(v / mean v), or the level where that is
-    larger. Written for each chunk are the sums of gradient p, of gradient^2 and of v.
+    larger. Written for each chunk are the sums of gradient p, and of v.
     """
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
@@ -295,8 +285,7 @@ def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
             curvature = level * np.sqrt(relative_square(v[i], inverse))
             direction[i] = rule.learning_rate(ratio, curvature) * gradient
         sums[k, 0] = _slope(theta, gradients, direction, pull, decay)
-        sums[k, 1] = _power(theta, gradients, pull, decay)
-        sums[k, 2] = _total(v)
+        sums[k, 1] = _total(v)
     restore_mode(mode)
 
 

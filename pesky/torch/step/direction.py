@@ -1,7 +1,6 @@
 """The direction of a robust step: the paper's, with curvatures from the levels of tensors."""
 
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import NamedTuple
 
 import torch
@@ -25,13 +24,6 @@ class Direction(NamedTuple):
     parts: list[Part]
     values: list[Tensor]
     slope: float
-    signal: float  # the share that noise leaves of the slope
-
-    def shortened(self, factor: float) -> "Direction":
-        """Return the direction with another length, by which values have yet to be multiplied."""
-        return self._replace(slope=self.slope * factor, factor=self.factor * factor)
-
-    factor: float = 1.0
 
 
 class Sorted(NamedTuple):
@@ -64,7 +56,7 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
     sharing = [bundle for bundle in bundles if bundle.parts[0].group["granularity"] != "element"]
     parts: list[Part] = []
     values: list[Tensor] = []
-    slope = full_slope = 0.0
+    slope = 0.0
     for bundle in bundles:
         for part in bundle.parts:
             take_level(part)
@@ -72,7 +64,6 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
         buffers = [buffer_of(part) for part in bundle.parts]
         found = bundle.direct([level_of(part.state, part.group) for part in bundle.parts], buffers)
         slope += found.slope
-        full_slope += found.full_slope
         for part, mean_square in zip(bundle.parts, found.mean_squares, strict=True):
             part.state["typical_square"] = mean_square
         parts += bundle.parts
@@ -83,9 +74,5 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
             gradient, _ = sample_of(part, part.theta)
             parts.append(part)
             values.append(torch.mul(gradient, rate, out=buffer_of(part)))
-            power = float((gradient * gradient).sum())
-            slope += rate * power
-            level = level_of(part.state, part.group).curvature
-            full_slope += power / level if level > 0 else 0.0
-    is_sound = 0 < slope < inf and full_slope < inf
-    return Direction(parts, values, slope, slope / full_slope if is_sound else 1.0)
+            slope += rate * float((gradient * gradient).sum())
+    return Direction(parts, values, slope)

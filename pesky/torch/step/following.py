@@ -46,7 +46,6 @@ def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collecti
     expected = {part.theta: part.state["mean_gradient"].clone() for part in slowed}
     collective.undoable = 0.0  # the direction of the last step is written over
     direction = direction_of(bundles, _buffer_of)
-    direction = direction.shortened(length.surprise(collective, direction.signal))
     if direction.slope == 0:
         return Outcome()
     if not 0 < direction.slope < inf:
@@ -57,7 +56,7 @@ def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collecti
     scale, held = collective.scale, False
     collective.count()
     for part, value in zip(direction.parts, direction.values, strict=True):
-        distance = _lr(part) * scale * direction.factor
+        distance = _lr(part) * scale
         held |= set_finite(part.theta, part.theta.to(value.dtype).add(value, alpha=-distance))
         part.state.update({"length": distance, "move": int(collective.averaged)})
     return Outcome(held=held)

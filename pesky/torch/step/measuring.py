@@ -58,7 +58,6 @@ def step(
     collective.interval = float(interval)
     moving, by_rows = let_collect(bundles, start)
     direction = direction_of(moving, places.take_spare)
-    direction = direction.shortened(length.surprise(collective, direction.signal))
     outcome = Outcome()
     if 0 < direction.slope < inf:
         outcome = _Step(direction, losses, collective, places).take(is_due)
@@ -87,7 +86,7 @@ class _Step(NamedTuple):
         reason = self._measure() if is_due else self._trust()
         if reason is not None:
             return Outcome(skipped=reason)
-        distance = length.length_of(self.collective) * self.direction.factor
+        distance = length.length_of(self.collective)
         scales = [float(part.group["lr"]) * distance for part in self.direction.parts]
         return Outcome(held=self.places.move(self._parameters(), scales))
 
@@ -134,7 +133,7 @@ class _Step(NamedTuple):
 
     def _change_after(self, scale: float) -> float:
         """Return the change of the loss over a step of this scale, at whose end parameters then are."""
-        self.places.attempt(self._parameters(), scale * self.direction.factor)
+        self.places.attempt(self._parameters(), scale)
         return self.losses.again() - self.losses.first
 
     def _first_scale(self) -> float:
