@@ -166,9 +166,9 @@ def length_of(length: Fields) -> float:
 
 
 def is_average_due(length: Fields) -> bool:
-    """Whether a step that measures compares iterate and average: every second one, or more."""
-    often = length.interval > 1
-    return length.averaged >= MEMORY and (often or length.averaged % 2 == 0)  # type: ignore[no-any-return]
+    """Whether a step that measures compares iterate and average, too: every second one does."""
+    measured = length.averaged // length.interval
+    return length.averaged >= MEMORY and measured % 2 == 0  # type: ignore[no-any-return]
 
 
 # --- What steps and losses tell ------------------------------------------------------------------------
@@ -293,9 +293,7 @@ def compare(length: Fields, lead: float) -> None:
     )
     if length.lead_square > 0:
         score = length.lead / sqrt(length.lead_square)
-        steps = MEMORY + window(length)
-        if length.interval > 1:  # or else there is one comparison in two steps
-            steps = 2 * measurements(length, steps)
+        steps = measurements(length, MEMORY + window(length))
         length.caution = next_caution(length.caution, score, steps)
 
 

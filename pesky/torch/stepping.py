@@ -36,7 +36,7 @@ from pesky.torch.step.places import Places
 
 __all__ = ["SteppingOptimizer"]
 
-_SELDOM = 4  # steps from one loss that is evaluated again to the next; see docs/theory.md
+_SELDOM = 2  # steps from one loss that is evaluated again to the next; see docs/theory.md
 
 
 class SteppingOptimizer(Optimizer):
@@ -108,9 +108,8 @@ class SteppingOptimizer(Optimizer):
         return length.interval(self.counters["moves"], most)
 
     def _loss_every(self) -> int:
-        # Statistics of the average come from these evaluations: in between, the iterate's have to do.
-        most = 2 if self.collective.has_statistics else _SELDOM
-        return int(length.interval(self.counters["moves"], min(most, self.curvature_every or most)))
+        most = min(_SELDOM, self.curvature_every or _SELDOM)
+        return int(length.interval(self.counters["moves"], most))
 
     # --- The step --------------------------------------------------------------------------------------
 
