@@ -29,6 +29,7 @@ __all__ = [
     "first_scale",
     "follow",
     "followed_scale",
+    "gentle_share",
     "gross_rise",
     "interval",
     "is_average_due",
@@ -200,6 +201,21 @@ def add_slope(length: Fields, sample: float) -> None:
 def is_steep(length: Fields, slope: float) -> bool:
     """Whether a slope is so much larger than usual that the usual scale may be wrong for it."""
     return slope > STEEP * length.slope  # type: ignore[no-any-return]
+
+
+def gentle_share(length: Fields, slope: float) -> float:
+    """Return which share of a step to take whose end nobody can look at: steep ones are shortened.
+
+    That is to lower the loss by as much as a step that is not steep. If steep ones go on to come, they
+    are soon the usual ones.
+    """
+    if length.slope_memory == 0 or length.slope == 0 or not is_steep(length, slope):
+        return 1.0
+    share = STEEP * length.slope / slope
+    length.slope *= STEEP
+    length.next_slope *= STEEP
+    length.shortened += 1
+    return share  # type: ignore[no-any-return]
 
 
 def set_scale(length: Fields, scale: float) -> None:
