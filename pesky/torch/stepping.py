@@ -10,7 +10,13 @@ from torch.optim import Optimizer
 from pesky import length, rule
 from pesky.errors import InputError, check_number
 from pesky.torch import words
-from pesky.torch.checkpoints import check_keys, check_shapes, is_foreign, restore_tensors
+from pesky.torch.checkpoints import (
+    check_keys,
+    check_shapes,
+    give_levels,
+    is_foreign,
+    restore_tensors,
+)
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.loss.again import Losses, Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
@@ -342,9 +348,12 @@ class SteppingOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         restore_tensors(self, state_dict)
         if "counters" in state_dict:
-            self.counters = {"repeats": True, **deepcopy(state_dict["counters"])}
+            self.counters = {"repeats": True, "measured": None, **deepcopy(state_dict["counters"])}
         if "collective" in state_dict:
             self.collective = Collective.from_dict(state_dict["collective"])
+        if self.dialect == "robust" and give_levels(self.state.values()):
+            self.counters["measured"] = None
+            self.collective.forget()  # lengths were along other directions
         self.progress = Progress.from_dict(state_dict.get("progress", {}))
         self._prepare()
 
