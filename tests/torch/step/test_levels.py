@@ -11,6 +11,7 @@ from pesky.torch.curvature.sources import hutchinson
 from pesky.torch.step.levels import level_of, take_level
 from pesky.torch.step.parts import part_of
 from tests.torch.loops import step_in_form, through_file
+from tests.torch.robust import classes, mlp
 
 D = torch.float64
 SHAPES = ((3, 2), (3,), (2, 3), (2,))
@@ -171,6 +172,25 @@ def test_what_a_scaler_multiplied_is_taken_off(factor):
     take_level(part)
     expected = torch.tensor([-0.5, 2.5, 3.5]).square().mean().item()
     assert part.state["level_square"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_finite_differences_in_other_types_find_the_levels_of_float64(dtype):
+    """A step that half precision rounds away would find nothing, or noise."""
+    found = []
+    for kind in (D, dtype):
+        torch.manual_seed(0)
+        net = mlp().to(kind)
+        optimizer = VSGD(net.parameters(), init_batches=40)
+        for x, y in classes(40):
+            wide = torch.promote_types(kind, torch.float32)
+            optimizer.minimize(
+                lambda x=x.to(kind), y=y, net=net, wide=wide: F.cross_entropy(net(x).to(wide), y)
+            )
+        assert list(optimizer.counters["sources"]) == ["finite-difference"]
+        found.append(levels(optimizer, net.parameters()))
+    tolerance = 1e-3 if dtype == torch.float32 else 0.1
+    assert found[0] == pytest.approx(found[1], rel=tolerance)
 
 
 # --- Where there is none --------------------------------------------------------------------------
