@@ -184,8 +184,9 @@ def test_finite_differences_in_other_types_find_the_levels_of_float64(dtype):
         optimizer = VSGD(net.parameters(), init_batches=40)
         for x, y in classes(40):
             wide = torch.promote_types(kind, torch.float32)
+            inputs = x.to(kind)
             optimizer.minimize(
-                lambda x=x.to(kind), y=y, net=net, wide=wide: F.cross_entropy(net(x).to(wide), y)
+                lambda x=inputs, y=y, net=net, wide=wide: F.cross_entropy(net(x).to(wide), y)
             )
         assert list(optimizer.counters["sources"]) == ["finite-difference"]
         found.append(levels(optimizer, net.parameters()))
