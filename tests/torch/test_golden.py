@@ -114,6 +114,7 @@ def test_passes_are_those_that_the_name_says(name, passes, monkeypatch):
 
 # Where each constant has a say. SHORTEST has no trajectory: steps so short are nothing but rounding.
 ROBUST = ("measuring element layers", "again element layers", "following element layers")
+SHORT = ("measuring element words", "again element words")  # whose first directions are too short
 SAYS = {
     "pesky.rule.START_MEMORY": (
         *("paper element layers", "paper block layers", "paper global layers"),
@@ -121,19 +122,19 @@ SAYS = {
     ),
     "pesky.length.MEMORY": ROBUST,
     "pesky.length.MEMORY_SHARE": ROBUST,
-    "pesky.length.PROBE": ROBUST,
-    "pesky.length.PROBE_FACTOR": ROBUST[:2],
-    "pesky.length.GROWTH": ROBUST[:2],
+    "pesky.length.PROBE": (*SHORT, *ROBUST[2:]),
+    "pesky.length.PROBE_FACTOR": SHORT,
+    "pesky.length.GROWTH": SHORT,
     "pesky.length.SHARE": ROBUST[:2],
     "pesky.length.FOLLOWING": ROBUST[2:],
-    "pesky.length.FEWEST": ("seldom",),
+    "pesky.length.FEWEST": ("seldom", *ROBUST),
     "pesky.length.GROSS": ("undone",),
     "pesky.length.STEEP": ("steep",),
     "pesky.length.ATTEMPTS": ("walled",),
     "pesky.torch.step.following._GROSS": ("turned",),
     "pesky.torch.step.following._LAG": ("calmed",),
     "pesky.torch.step.following._KEPT": ("calmed",),
-    "pesky.torch.stepping._SELDOM": ROBUST,
+    "pesky.torch.stepping._SELDOM": ROBUST[:2],
     "pesky.torch.step.collective.HISTORY": ROBUST,
 }
 
@@ -205,8 +206,12 @@ PRECISIONS += [
 
 
 def first_moves(case, dtype):
-    """Parameters and scale after each of the first steps that move."""
-    short = replace(case, steps=INITIAL + STEPS)
+    """Parameters and scale after each of the first steps that move.
+
+    Finite differences of gradients multiply rounding: `step/test_levels.py` has them in other types.
+    """
+    settings = {} if case.form == "paper" else {"curvature": "hutchinson"}
+    short = replace(case, steps=INITIAL + STEPS, settings=settings)
     found = [(vector(net), optimizer.collective.scale) for _, net, optimizer in run(short, dtype=dtype)]
     return found[INITIAL:]
 
