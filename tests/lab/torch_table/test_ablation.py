@@ -28,7 +28,12 @@ from pesky.torch.step.collective import Collective
 from tests.commands import assert_one_clear_line
 from tests.lab.toys import STEPS, TOY, some_row, toy_instance, toy_key, toy_loss, toy_table
 
-ACCIDENTS = {"free-growth", "no-undo", "no-shortening", "one-probe"}  # parts that a calm task does not need
+ACCIDENTS = {
+    "free-growth",
+    "no-undo",
+    "no-shortening",
+    "one-probe",
+}  # parts that a calm task does not need
 EVERYTHING = CONTESTANTS["vsgd"]
 HEADING = "## What each part contributes\n"
 
