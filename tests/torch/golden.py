@@ -272,12 +272,13 @@ def calibrated(case: Case) -> float:
 
 
 def is_accident(case: Case, factor: float) -> bool:
-    """Whether a step is shortened or undone when it happens."""
+    """Whether a step is shortened or undone when it happens; where gradients are followed, undone."""
     assert case.accident is not None
     count = before = 0
     for step, (_, _, optimizer) in enumerate(run(case, factor)):
         shared = optimizer.collective.as_dict()
-        before, count = count, shared["shortened"] + shared["restored"]
+        before, count = count, shared["restored"]
+        count += shared["shortened"] if case.form != "following" else 0
         if step == case.accident.step:
             break
     return count > before
