@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from pesky import length, rule
-from pesky.direction import rate_along
 from pesky.torch.curvature import walk
 from pesky.torch.curvature.node import Node
 from pesky.torch.loss.again import Losses
@@ -81,11 +80,11 @@ def _near_scale(near: float, best: float, far: float) -> float:
 
 
 def _believing(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
-    return rate_along(g, v, h, None)  # type: ignore[no-any-return]
+    return rule.learning_rate(rule.noise_ratio(g * g, v), h)  # type: ignore[no-any-return]
 
 
 def _flat(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
-    return rate_along(g, v, mean, None)  # type: ignore[no-any-return]
+    return rule.learning_rate(rule.noise_ratio(g * g, v), mean)  # type: ignore[no-any-return]
 
 
 def _noiseless(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
