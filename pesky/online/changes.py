@@ -1,7 +1,7 @@
 """How outputs and deltas of all units change as the parameters move along a direction.
 
-The gradient of a block is an outer product of deltas and outputs, so these changes are all that is needed
-for the product of the Hessian with that direction.
+The gradient of a block is an outer product of deltas and outputs, so these changes are all that the
+product of the Hessian with that direction needs.
 """
 
 from typing import Any
