@@ -205,9 +205,9 @@ def test_a_step_that_would_raise_the_loss_grossly_is_shortened():
     network = Network([4, 2], loss="squared-error", seed=1)
     X, _ = some_data(network, 200, seed=10)
     y = targets_of(network, X)
-    learner = learn_one(VSGD(dialect="robust", curvature_every=1000), network, X, y)
+    learner = learn_one(ROBUST, network, X, y)
     before, scale = learner.state.iterate.copy(), number(learner, "scale")
-    learner.learn(100 * X[:1], y[:1] + 1000)  # a curvature that h knows nothing of
+    learner.learn(100 * X[:1], y[:1])  # a curvature that levels know nothing of
     assert number(learner, "shortened") == 1
     assert number(learner, "scale") < scale / 10
     assert np.any(learner.state.iterate != before)
