@@ -24,11 +24,13 @@ def without_curvatures(
     if method.get("dialect") != "robust":
         return counters, arrays
     every = None if method["curvature_every"] == 1 else method["curvature_every"]  # 1 was the default
-    sizes = arrays["state.sizes"]
+    sizes, squares = arrays["state.sizes"], arrays["state.mean_square"]
+    if sizes.ndim != 1 or np.any(sizes < 1) or squares.shape != (sizes.sum(),):
+        raise ValueError("the sizes of its blocks do not fit its averages")
     zeros = np.zeros(sizes.size)
     state = {
         "level_square": zeros,
-        "typical_square": mean_squares(arrays["state.mean_square"], sizes),
+        "typical_square": mean_squares(squares, sizes),
         "level": zeros,
         "inverse": zeros,
         "counts": start_counts(),

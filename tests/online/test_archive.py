@@ -193,12 +193,24 @@ def test_other_learners_of_format_1_go_on_bit_for_bit(granularity, tmp_path):
     assert_same_run(Learner.load(path).learn(X[30:], y[30:]), whole)
 
 
-@pytest.mark.parametrize("name", ["sizes", "mean_square"])
-def test_a_robust_learner_of_format_1_that_lacks_something_is_refused(name, tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state__sizes": None},
+        {"state__mean_square": None},
+        {"state__memory": None},
+        {"state__sizes": np.array([6, 3])},
+        {"state__sizes": np.array([8, 0])},
+        {"state__sizes": np.array(8)},
+        {"state__mean_square": np.zeros((2, 4), np.float32)},
+    ],
+    ids=str,
+)
+def test_a_damaged_robust_learner_of_format_1_is_refused(change, tmp_path):
     path = tmp_path / "old.npz"
     Learner(Network([3, 2]), VSGD(dialect="robust")).learn(GOOD_X * 4, GOOD_Y * 4).save(path)
     make_old(path)
-    changed(path, **{f"state__{name}": None})
+    changed(path, **change)
     with pytest.raises(InputError, match=r"old\.npz"):
         Learner.load(path)
 

@@ -120,7 +120,7 @@ def _move(theta: Any, direction: Any, previous: Any, average: Any, distance: Any
 def _settle(state: Any, shape: Any, theta: Any, work: Any, samples: Any, index: int) -> None:
     known = length.record_of(state.numbers)
     if not 0.0 < state.sums[SLOPE] < np.inf:
-        if state.sums[SLOPE] == 0:
+        if state.sums[SLOPE] == 0:  # a move of no length
             count_move(state)
         return
     first = _sample_loss(shape, work.output, samples, index)
