@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from pesky.errors import InputError
-from pesky.torch.step.levels import NO_LEVEL, State, has_level
+from pesky.torch.step.levels import NO_LEVEL, State, has_level, mean_of
 from pesky.torch.step.parts import keep
 
 __all__ = ["check_keys", "check_shapes", "give_levels", "is_foreign", "restore_tensors"]
@@ -77,5 +77,5 @@ def give_levels(states: Iterable[State]) -> bool:
         state.pop("trusted", None)
         state |= NO_LEVEL
         if "mean_square" in state:
-            state["typical_square"] = float(state["mean_square"].double().mean())
+            state["typical_square"] = mean_of(state["mean_square"])
     return bool(old)

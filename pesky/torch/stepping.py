@@ -29,7 +29,7 @@ from pesky.torch.settings import check_group, check_parameters
 from pesky.torch.step import following, measuring, paper
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.distributed import average_curvature
-from pesky.torch.step.levels import forget_level, has_level, is_unknown
+from pesky.torch.step.levels import forget_level, has_level
 from pesky.torch.step.parts import (
     begin_shared,
     bundles_of,
@@ -180,7 +180,7 @@ class SteppingOptimizer(Optimizer):
         else:
             places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
             outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
-        self._note_curvature(parts, accidents)
+        self._note_curvature(parts, accidents, bool(new))
         self.counters["moves"] += not new and outcome.skipped is None
         still = [part for part in new if is_collecting(part.state, self.init_batches)]
         self.counters["collecting"] = bool(still)
@@ -190,9 +190,9 @@ class SteppingOptimizer(Optimizer):
         """Return how many steps were too long so far."""
         return self.collective.shortened + self.collective.restored
 
-    def _note_curvature(self, parts: list[Part], accidents: float) -> None:
-        """Note when curvature was measured; after an accident the next step does it again."""
-        if self.dialect == "robust" and self._accidents() > accidents:
+    def _note_curvature(self, parts: list[Part], accidents: float, is_initial: bool) -> None:
+        """Note when a move measured curvature; after an accident the next one does it again."""
+        if is_initial or (self.dialect == "robust" and self._accidents() > accidents):
             self.counters["measured"] = None
         elif any(part.curvature is not None for part in parts):
             self.counters["measured"] = self.counters["moves"]
@@ -211,13 +211,13 @@ class SteppingOptimizer(Optimizer):
             return Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0)
         for part in parts:
             part.gradient_factor, part.curvature_factor = factors
-        loss = pending.loss * factors[1]
+        loss, shown = pending.loss * factors[1], pending.shown_loss or 0.0
         if among is not None and (measured or self._is_due()):
-            loss = average_curvature(parts, loss, among)
+            loss, shown = average_curvature(parts, (loss, shown), among)
         if pending.unmeasured and loss > 0:
             polyak_curvature(parts, bundles_of(parts, self.init_batches), loss)
-        elif measured and pending.shown_loss:
-            self._make_curved(parts, abs(pending.shown_loss))
+        elif measured and shown:
+            self._make_curved(parts, abs(shown))
         unreached = sum(part.curvature is None for part in parts)
         if measured and not pending.unmeasured and unreached:
             self._say("unreached", words.unreached(unreached, len(parts)))
@@ -225,14 +225,14 @@ class SteppingOptimizer(Optimizer):
 
     def _make_curved(self, parts: list[Part], loss: float) -> None:
         """Give tensors that the loss is linear in, and that have a gradient, Polyak's curvature."""
-        flat = [
-            part
-            for part in parts
-            if part.curvature is not None
-            and has_level(part.state)
-            and is_unknown(part.state)
-            and not bool(part.curvature.any())
-        ]
+        flat = []
+        for part in parts:
+            if part.curvature is None or not has_level(part.state):
+                continue
+            if bool(part.curvature.any()):
+                part.state["is_flat"] = False
+            elif part.state["is_flat"]:
+                flat.append(part)
         if flat:
             polyak_curvature(flat, bundles_of(parts, self.init_batches), loss)
 

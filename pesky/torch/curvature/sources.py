@@ -93,11 +93,13 @@ def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: 
     generator = torch.Generator().manual_seed(seed)
     parameters = list(gradients)
     typical = _root_mean_square(parameters)
-    length = _RELATIVE_STEP * (typical if typical > 0 else 1.0)
+    coarsest = max((torch.finfo(one.dtype).eps for one in parameters), default=0.0)
+    relative = max(_RELATIVE_STEP, coarsest**0.5)  # half precision would round shorter ones away
+    length = relative * (typical if typical > 0 else 1.0)
     steps = [length * _signs(parameter, generator) for parameter in parameters]
     taken, changed = gradients_after(parameters, steps)
     return {
-        parameter: (there - here) / _nonzero(step)
+        parameter: (there - here).to_dense() / _nonzero(step)
         for (parameter, here), there, step in zip(gradients.items(), changed, taken, strict=True)
     }
 

@@ -52,8 +52,8 @@ def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collecti
         return Outcome(skipped=DIRECTION)
     if collective.scale == 0:
         length.set_scale(collective, length.PROBE)
-    share = length.gentle_share(collective, direction.slope)
     slope, spared = _slopes(direction, expected)
+    share = length.gentle_share(collective, slope)
     collective.last_slope, collective.spared_slope = share * slope, share * spared
     scale, held = share * collective.scale, False
     collective.count()

@@ -8,6 +8,7 @@ from math import sqrt
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pesky import length
 from pesky.torch.passes.bundle import Level, Part
@@ -18,25 +19,25 @@ __all__ = [
     "floor_of",
     "forget_level",
     "has_level",
-    "is_unknown",
     "level_of",
+    "mean_of",
     "take_level",
 ]
 
 State = dict[str, Any]
 
 # "level_square" is the average of squares, "level_memory" the samples it is over.
-NO_LEVEL: State = {"level_square": 0.0, "level_memory": 0.0, "typical_square": 0.0}
+NO_LEVEL: State = {
+    "level_square": 0.0,
+    "level_memory": 0.0,
+    "typical_square": 0.0,
+    "is_flat": True,  # whether nothing but zero has been measured
+}
 
 
 def has_level(state: State) -> bool:
     """Whether this is the state of a tensor in the robust dialect, whose gradient is dense."""
     return "level_square" in state
-
-
-def is_unknown(state: State) -> bool:
-    """Whether nothing but zero has been measured for a tensor."""
-    return bool(state["level_square"] == 0)
 
 
 def forget_level(state: State) -> None:
@@ -45,17 +46,25 @@ def forget_level(state: State) -> None:
         state["level_memory"] = 0.0
 
 
-def take_level(part: Part, longest: float = length.FEWEST) -> None:
-    """Take this step's curvature, if it has one, into the average of so many samples at most."""
+def take_level(part: Part, longest: float | None = None) -> None:
+    """Take this step's curvature, if it has one, into the average of so many samples, or a few."""
     if part.curvature is None:
         return
-    norm = float(torch.linalg.vector_norm(part.curvature, dtype=torch.float64))
-    sample = abs(part.curvature_factor) * norm / sqrt(part.curvature.numel())
-    sample += float(part.group["weight_decay"])
+    decay = float(part.group["weight_decay"])
+    sample = mean_of((part.curvature.double() * part.curvature_factor + decay).square())
     state = part.state
     state["level_square"], state["level_memory"] = length.added(
-        state["level_square"], state["level_memory"], sample * sample, longest
+        state["level_square"],
+        state["level_memory"],
+        sample,
+        length.FEWEST if longest is None else longest,
     )
+
+
+def mean_of(values: Tensor) -> float:
+    """Return the mean; torch's own has a last digit that depends on the number of threads."""
+    wide = values.double()
+    return float(wide.numpy().mean() if wide.is_cpu else wide.mean())
 
 
 def level_of(state: State, group: State) -> Level:

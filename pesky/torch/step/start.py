@@ -9,7 +9,7 @@ from math import inf
 
 from pesky import rule
 from pesky.torch.passes.bundle import OVERESTIMATED, Bundle, Part, Start, overestimate
-from pesky.torch.step.levels import has_level, take_level
+from pesky.torch.step.levels import has_level, mean_of, take_level
 from pesky.torch.step.sharing import owner_of
 
 __all__ = ["collect"]
@@ -39,7 +39,7 @@ def _end_collecting(part: Part, start: Start, memory: float) -> None:
                 state[name].copy_(overestimate(state[name], start))
         state["memory"].fill_(memory)
         if has_level(state):
-            state["typical_square"] = float(state["mean_square"].mean())
+            state["typical_square"] = mean_of(state["mean_square"])
         return
     if "mean_curvature" in state:
         state["mean_curvature"] *= start.factor
