@@ -11,7 +11,7 @@ import numpy as np
 from pesky.compiling.compiled import compiled
 from pesky.online.passes import CROSS_ENTROPY, TANH, slope
 
-__all__ = ["directional_pass"]
+__all__ = ["directional_pass", "product_at"]
 
 
 @compiled
@@ -82,3 +82,11 @@ def _change_of_head(shape: Any, work: Any) -> None:
     for j in range(size):
         probability = np.exp(outputs[j] - largest) / total
         delta_change[j] = probability * (change[j] - weighted / total)
+
+
+@compiled
+def product_at(
+    row: Any, column: Any, row_change: Any, column_change: Any, l2: Any, direction: Any
+) -> Any:
+    """Return an entry of the product, from what its block has for its row and its column."""
+    return row_change * column + row * column_change + l2 * direction

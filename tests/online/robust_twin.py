@@ -47,7 +47,7 @@ class TwinRobust(Twin):
     floor: float = 0.0
     every: float = math.inf
     initial: int = 0
-    measured: tuple | None = None  # moves and accidents at the last measurement
+    measured: tuple | None = None  # moves and accidents before the last move that measured
     slope: Mean = field(default_factory=Mean)
     bend: Mean = field(default_factory=Mean)
     lead: Mean = field(default_factory=Mean)
@@ -83,6 +83,7 @@ class TwinRobust(Twin):
             return
         if self.is_due():
             self.measure(x, target, 5)
+            self.measured = self.moves, self.shortened + self.restored
         gradient = self.model.gradient(x, target)
         typical = [v.mean() for v in self.v]
         self.learn(gradient)
@@ -101,6 +102,8 @@ class TwinRobust(Twin):
 
     def is_due(self):
         """Whether 5 % of the moves have gone by, or fewer, or a step was too long."""
+        if self.measured is None:
+            return True
         moves, accidents = self.measured
         interval = max(1, min(self.every, int(0.05 * self.moves)))
         return self.moves - moves >= interval or self.shortened + self.restored > accidents
@@ -108,11 +111,8 @@ class TwinRobust(Twin):
     def measure(self, x, target, longest):
         z = like(self.model.blocks, random_signs(self.model.flat.size, self.initial + self.moves))
         product = self.model.hessian_times(x, target, z)
-        for n, (Hz, signs) in enumerate(zip(product, z, strict=True)):
-            l2 = self.model.l2 if n % 2 == 0 else 0.0
-            level = math.sqrt(np.mean((Hz - l2 * signs) ** 2)) + l2
-            self.level_squares[n].add(level**2, longest)
-        self.measured = self.moves, self.shortened + self.restored
+        for square, Hz in zip(self.level_squares, product, strict=True):
+            square.add(np.mean(Hz**2), longest)
 
     def went_wrong(self, x, target):
         """Whether the last step raised this sample's loss by far more than losses differ."""

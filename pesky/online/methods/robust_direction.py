@@ -10,7 +10,13 @@ from pesky import length, rule
 from pesky.compiling.compiled import compiled
 from pesky.direction import follow_gradient, relative_square
 from pesky.online.blocks import gather, implements, observe, prepare, preview
-from pesky.online.methods.robust_levels import count_initial, is_due, measure, set_levels
+from pesky.online.methods.robust_levels import (
+    count_initial,
+    is_due,
+    measure,
+    note_measurement,
+    set_levels,
+)
 from pesky.online.passes import Floats, Integers
 
 __all__ = ["PULL", "SLOPE", "STIFFNESS", "RobustState"]
@@ -94,8 +100,8 @@ def _direct_row(
 @implements(prepare, RobustState)
 def _prepare(state: Any, shape: Any, theta: Any, work: Any) -> None:
     state.sums[:] = 0.0
-    if is_due(state):
-        measure(state, shape, theta, work, length.FEWEST)
+    if is_due(state) and measure(state, shape, theta, work, length.FEWEST):
+        note_measurement(state)
     set_levels(state)
 
 

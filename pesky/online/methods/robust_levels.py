@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pesky import length, rule
 from pesky.compiling.compiled import compiled, compiled_apart
 from pesky.online.blocks import block_of
-from pesky.online.changes import directional_pass
+from pesky.online.changes import directional_pass, product_at
 from pesky.online.passes import LARGEST
 
 __all__ = [
@@ -22,12 +22,13 @@ __all__ = [
     "fill_signs",
     "is_due",
     "measure",
+    "note_measurement",
     "set_levels",
     "start_counts",
 ]
 
-# Entries of `counts`: initial samples and moves so far; at the last measurement the moves and the steps
-# that had been too long; and the measurements that the levels are over.
+# Entries of `counts`: initial samples and moves so far; at the last move that measured, the moves before
+# and the steps that had been too long; and the measurements that the levels are over.
 INITIAL, MOVES, MEASURED, ACCIDENTS, MEMORY = range(5)
 _NEVER = -1.0  # for MEASURED
 
@@ -94,6 +95,13 @@ def count_initial(state: Any) -> None:
 
 
 @compiled
+def note_measurement(state: Any) -> None:
+    """Note that this move measured levels."""
+    state.counts[MEASURED] = state.counts[MOVES]
+    state.counts[ACCIDENTS] = _accidents(state)
+
+
+@compiled
 def count_move(state: Any) -> None:
     """Note a move."""
     state.counts[MOVES] += 1
@@ -103,49 +111,39 @@ def count_move(state: Any) -> None:
 
 
 @compiled
-def _powers(values: Any, changes: Any) -> tuple[float, float, float]:
-    """Return the sums of value^2, of value change and of change^2."""
-    square, product, change_square = 0.0, 0.0, 0.0
-    for i in range(values.size):
-        value, change = np.float64(values[i]), np.float64(changes[i])
-        square += value * value
-        product += value * change
-        change_square += change * change
-    return square, product, change_square
-
-
-@compiled
-def _mean_square(block: Any) -> Any:
-    """Return the mean of (row_change column + row column_change)^2 over the entries of a block."""
-    row, row_product, row_change = _powers(block.row, block.row_change)
-    column, column_product, column_change = _powers(block.column, block.column_change)
-    total = row_change * column + 2 * row_product * column_product + row * column_change
-    return abs(total) / block.theta.size  # which rounding can make negative
+def _mean_square(block: Any, signs: Any) -> Any:
+    """Return the mean square of the product over a block, L2 included."""
+    columns, l2, total = block.column.size, np.float64(block.l2), 0.0
+    for j in range(block.row.size):
+        row, row_change = np.float64(block.row[j]), np.float64(block.row_change[j])
+        along = signs[block.start + j * columns : block.start + (j + 1) * columns]
+        for i in range(columns):
+            column, column_change = np.float64(block.column[i]), np.float64(block.column_change[i])
+            product = product_at(row, column, row_change, column_change, l2, np.float64(along[i]))
+            total += product * product
+    return total / block.theta.size
 
 
 @compiled_apart
-def measure(state: Any, shape: Any, theta: Any, work: Any, longest: float) -> None:
-    """Take this sample's levels into the averages of so many at most, unless one is not finite.
+def measure(state: Any, shape: Any, theta: Any, work: Any, longest: float) -> bool:
+    """Take this sample's levels into the averages of so many at most; False: one is not finite.
 
     The signs are written to where the direction will be.
     """
-    counts, blocks = state.counts, state.level_square.size
-    fill_signs(state.direction, int(counts[INITIAL] + counts[MOVES]))
-    directional_pass(shape, theta, work, state.direction)
+    counts, blocks, signs = state.counts, state.level_square.size, state.direction
+    fill_signs(signs, int(counts[INITIAL] + counts[MOVES]))
+    directional_pass(shape, theta, work, signs)
     squares = np.empty(blocks, np.float64)
     for number in range(blocks):
-        block = block_of(shape, theta, work, number, False)
-        level = np.sqrt(_mean_square(block)) + np.float64(block.l2)
-        squares[number] = level * level
+        squares[number] = _mean_square(block_of(shape, theta, work, number, False), signs)
     if not np.isfinite(squares.sum()):
-        return
+        return False
     memory = counts[MEMORY]
     for number in range(blocks):
         state.level_square[number], counts[MEMORY] = length.added(
             state.level_square[number], memory, squares[number], longest
         )
-    counts[MEASURED] = counts[MOVES]
-    counts[ACCIDENTS] = _accidents(state)
+    return True
 
 
 @compiled

@@ -7,7 +7,7 @@ import numpy as np
 
 from pesky.errors import check_number
 from pesky.online.blocks import conclude, gather, implements, prepare
-from pesky.online.changes import directional_pass
+from pesky.online.changes import directional_pass, product_at
 from pesky.online.methods.base import Beginning, Method
 from pesky.online.passes import LARGEST, Floats
 
@@ -45,7 +45,7 @@ def _collect(state: Any, block: Any) -> None:
         pull, change = block.row[j], block.row_change[j]
         for i in range(columns):
             gradient = pull * column[i] + l2 * theta[i]
-            product = change * column[i] + pull * column_change[i] + l2 * trace[i]
+            product = product_at(pull, column[i], change, column_change[i], l2, trace[i])
             agreement += gradient * trace[i]
             theta[i] -= rate * gradient
             trace[i] = keep * trace[i] - rate * (gradient + keep * product)

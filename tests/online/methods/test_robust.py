@@ -135,13 +135,15 @@ def test_a_run_of_single_samples_and_saves_is_the_uninterrupted_run(tmp_path):
     X, _ = some_data(network, 300, seed=7)
     y = targets_of(network, X)
     whole = learn_one(ROBUST, network_like(network), X, y)
-    assert number(whole, "shows_average") == 1, "the test is about the way back to the iterate"
     pieces = Learner(network_like(network), ROBUST)
+    shown = 0
     for n in range(300):
         pieces.learn(X[n : n + 1], y[n : n + 1])
+        shown += number(pieces, "shows_average")
         if n % 40 == 17:
             pieces.save(tmp_path / "run.npz")
             pieces = Learner.load(tmp_path / "run.npz")
+    assert shown > 1, "the test is about the way back to the iterate"
     assert_same_run(pieces, whole)
 
 

@@ -53,10 +53,12 @@ def test_levels_are_the_root_mean_squares_of_torchs_products(shape, kind, l2):
     ((x, y),) = one_by_one(inputs, labels, torch.float64)
     loss = losses_of(network, kind)(model(x), y)
     gradients = torch.autograd.grad(loss, parameters, create_graph=True)
-    products = torch.autograd.grad(gradients, parameters, grad_outputs=signs_like(parameters, seed=0))
+    signs = signs_like(parameters, seed=0)
+    products = torch.autograd.grad(gradients, parameters, grad_outputs=signs)
     decays = [l2 if one.dim() == 2 else 0.0 for one in parameters]
     wanted = [
-        float(one.square().mean().sqrt()) + decay for one, decay in zip(products, decays, strict=True)
+        float((Hz + decay * z).square().mean().sqrt())
+        for Hz, decay, z in zip(products, decays, signs, strict=True)
     ]
     learner = Learner(network, online.VSGD(dialect="robust", init_samples=1))
     learner.start(samples_of(inputs, targets_of(network, labels)), np.arange(1))
