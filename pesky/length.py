@@ -29,6 +29,7 @@ __all__ = [
     "first_scale",
     "follow",
     "followed_scale",
+    "gentle_share",
     "gross_rise",
     "interval",
     "is_average_due",
@@ -98,7 +99,7 @@ def record_of(numbers: NDArray[np.float64]) -> Fields:
 MEMORY = 20.0  # steps that scale and caution look back at first
 MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
 FEWEST = 5.0  # measurements that scale and caution look back, however seldom they are
-GROWTH = 1.1  # of the scale in one step, at most
+GROWTH = 2.0  # of the scale in one step, at most
 GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more than the loss itself
 STEEP = 10.0  # times the average slope: such a step is checked, whether it is its turn or not
 FOLLOWING = 0.1  # of the change that one gradient after a step speaks for
@@ -145,7 +146,7 @@ def memory_of(length: Fields) -> float:
     return MEMORY + MEMORY_SHARE * length.averaged  # type: ignore[no-any-return]
 
 
-def interval(moves: int, most: int) -> int:
+def interval(moves: int, most: float) -> float:
     """Return how many steps there are to a measurement: few at first, where everything changes."""
     return max(1, min(most, int(MEMORY_SHARE * moves)))
 
@@ -166,9 +167,9 @@ def length_of(length: Fields) -> float:
 
 
 def is_average_due(length: Fields) -> bool:
-    """Whether a step that measures compares iterate and average: every second one, or more."""
-    often = length.interval > 1
-    return length.averaged >= MEMORY and (often or length.averaged % 2 == 0)  # type: ignore[no-any-return]
+    """Whether a step that measures compares iterate and average, too: every second one does."""
+    measured = length.averaged // length.interval
+    return length.averaged >= MEMORY and measured % 2 == 0  # type: ignore[no-any-return]
 
 
 # --- What steps and losses tell ------------------------------------------------------------------------
@@ -200,6 +201,21 @@ def add_slope(length: Fields, sample: float) -> None:
 def is_steep(length: Fields, slope: float) -> bool:
     """Whether a slope is so much larger than usual that the usual scale may be wrong for it."""
     return slope > STEEP * length.slope  # type: ignore[no-any-return]
+
+
+def gentle_share(length: Fields, slope: float) -> float:
+    """Return which share of a step to take whose end nobody can look at: steep ones are shortened.
+
+    That is to lower the loss by as much as a step that is not steep. If steep ones go on to come, they
+    are soon the usual ones.
+    """
+    if length.slope_memory == 0 or length.slope == 0 or not is_steep(length, slope):
+        return 1.0
+    share = STEEP * length.slope / slope
+    length.slope *= STEEP
+    length.next_slope *= STEEP
+    length.shortened += 1
+    return share  # type: ignore[no-any-return]
 
 
 def set_scale(length: Fields, scale: float) -> None:
@@ -293,9 +309,7 @@ def compare(length: Fields, lead: float) -> None:
     )
     if length.lead_square > 0:
         score = length.lead / sqrt(length.lead_square)
-        steps = MEMORY + window(length)
-        if length.interval > 1:  # or else there is one comparison in two steps
-            steps = 2 * measurements(length, steps)
+        steps = measurements(length, MEMORY + window(length))
         length.caution = next_caution(length.caution, score, steps)
 
 

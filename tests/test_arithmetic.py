@@ -19,7 +19,13 @@ COUNTS = {
         "element_update": 6,
         "is_finite_power": 1,
     },
-    direction: {"weighted_average": 4, "learn": 8, "rate_along": 4},
+    direction: {
+        "follow_gradient": 4,
+        "relative_square": 2,
+        "weighted_average": 4,
+        "learn": 8,
+        "rate_along": 4,
+    },
     length: {"measured_curvature": 3, "next_scale": 3, "next_caution": 3},
 }
 FUNCTIONS = {name: getattr(module, name) for module, counts in COUNTS.items() for name in counts}

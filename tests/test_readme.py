@@ -13,6 +13,7 @@ import pytest
 
 import pesky
 from pesky.lab.race.grids import settings_of
+from pesky.lab.torch_table.splits import FIRST
 from tests.examples import examples_in, promised_by
 
 ROOT = Path(__file__).parent.parent
@@ -89,7 +90,8 @@ def rows():
 
 
 def all_tasks():
-    return sorted({task for task, _, _ in rows()})
+    """The tasks that the README is about; not all contestants have run the others yet."""
+    return sorted(FIRST)
 
 
 def real_tasks():
@@ -146,7 +148,7 @@ def statements():
     nearest = min(worst_multiple(title, real_tasks()) for title in UNTUNED if title != "VSGD")
     slowest = max(all_tasks(), key=slowdown)
     assert slowest == "softmax-1"
-    (cost,) = {f"{slowdown(task):.1f}" for task in ("lenet", "transformer")}
+    costs = sorted(slowdown(task) for task in ("lenet", "resnet", "transformer"))
     (seeds,) = {len(rows()[(task, *setting)]) for task in all_tasks() for setting in UNTUNED.values()}
     methods = ("sgd", "adagrad", "smd", "amari", "almeida")
     settings = sum(len(settings_of(method, "full", "digits")) for method in methods)
@@ -154,7 +156,7 @@ def statements():
         f"The picture shows {len(all_tasks())} tasks",
         f"never more than {worst_multiple('VSGD', all_tasks()):.1f} times the best",
         f"its untuned rivals is at least {int(nearest)} times off on one",
-        f"about {cost} times as long as one of fused Adam",
+        f"{costs[0]:.1f} to {costs[-1]:.1f} times as long as one of fused Adam",
         f"up to {slowdown(slowest):.1f} times for softmax on single samples",
         f"batches of 64 ({tuned_sgd('mlp-64'):.2f} against {mean('mlp-64', 'VSGD'):.2f} %)",
         f"mean of {seeds} seeds",
@@ -173,7 +175,7 @@ def test_sentences_have_the_numbers_of_the_rows():
 
 def test_who_is_said_to_be_ahead_is_ahead():
     for title, task in (
-        *(("DoG", task) for task in ("lenet", "mlp-1", "mlp-64", "lstm")),
+        *(("DoG", task) for task in ("lenet", "mlp-1", "mlp-64")),
         *(("Schedule-Free", task) for task in ("lenet", "resnet")),
     ):
         assert mean(task, title) < mean(task, "VSGD"), (title, task)
@@ -182,8 +184,7 @@ def test_who_is_said_to_be_ahead_is_ahead():
     assert average_rank("DoG", real_tasks()) < average_rank("VSGD", real_tasks())
     for task in SYNTHETIC:
         assert min(UNTUNED, key=lambda title: mean(task, title)) == "VSGD"
-    for task in ("mlp-64", "lstm"):
-        assert tuned_sgd(task) < mean(task, "VSGD")
+    assert tuned_sgd("mlp-64") < mean("mlp-64", "VSGD")
 
 
 def prose():

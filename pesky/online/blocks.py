@@ -20,11 +20,11 @@ __all__ = [
     "apply",
     "block_of",
     "conclude",
-    "counts_saturation",
     "gather",
     "implements",
     "observe",
     "prepare",
+    "preview",
     "settle",
 ]
 
@@ -90,13 +90,12 @@ def accept(state: Any, shape: Shape, theta: Floats, samples: Samples, index: int
     return True
 
 
-def counts_saturation(state: Any) -> bool:
-    """Whether curvature is to have the second derivatives of hidden units that saturate."""
-    return False
-
-
 def prepare(state: Any, shape: Shape, theta: Floats, work: Work) -> None:
     """Before anything is updated: whatever needs the whole network at its present parameters."""
+
+
+def preview(state: Any, shape: Shape, theta: Floats, work: Work) -> None:
+    """Before an initial sample is observed: whatever needs the whole network."""
 
 
 def observe(state: Any, block: Block, count: int) -> None:
@@ -140,14 +139,14 @@ def _body(moment: Callable[..., Any], state: Any) -> Callable[..., Any]:
     return _bodies.get((moment, state.instance_class), moment)
 
 
-@overload(counts_saturation, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
-def _counts_saturation(state: Any) -> Callable[..., Any]:
-    return _body(counts_saturation, state)
-
-
 @overload(prepare, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
 def _prepare(state: Any, shape: Any, theta: Any, work: Any) -> Callable[..., Any]:
     return _body(prepare, state)
+
+
+@overload(preview, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]
+def _preview(state: Any, shape: Any, theta: Any, work: Any) -> Callable[..., Any]:
+    return _body(preview, state)
 
 
 @overload(observe, jit_options=OPTIONS, strict=False)  # type: ignore[untyped-decorator]

@@ -12,10 +12,10 @@ from pesky.online.blocks import (
     apply,
     block_of,
     conclude,
-    counts_saturation,
     gather,
     observe,
     prepare,
+    preview,
     settle,
 )
 from pesky.online.passes import (
@@ -42,7 +42,6 @@ def _gradients(
     shape: Shape,
     theta: Floats,
     work: Work,
-    state: Any,
     samples: Samples,
     index: int,
     with_curvature: bool,
@@ -54,13 +53,20 @@ def _gradients(
         loss = head(shape, work, samples.labels[index], samples.targets[0])
     else:
         loss = head(shape, work, 0, samples.targets[index])
-    backward(shape, theta, work, with_curvature, counts_saturation(state))
+    backward(shape, theta, work, with_curvature)
     return loss
 
 
 @kernel
 def look(
-    shape: Shape, theta: Floats, work: Work, state: Any, samples: Samples, order: Integers, factor: Any
+    shape: Shape,
+    theta: Floats,
+    work: Work,
+    state: Any,
+    samples: Samples,
+    order: Integers,
+    with_curvature: bool,
+    factor: Any,
 ) -> tuple[float, int]:
     """Average the samples in `order` without moving; return their total loss and how many counted.
 
@@ -69,14 +75,15 @@ def look(
     total, count = 0.0, 0
     mode = flush_subnormals()
     for n in range(order.size):
-        loss = _gradients(shape, theta, work, state, samples, order[n], True)
-        power, bend = largest_powers(shape, work, True)
+        loss = _gradients(shape, theta, work, samples, order[n], with_curvature)
+        power, bend = largest_powers(shape, work, with_curvature)
         usable = rule.is_finite_power(factor * power) and rule.is_finite_power(factor * bend)
         if usable and np.isfinite(loss):
             count += 1
             total += loss
+            preview(state, shape, theta, work)
             for number in range(2 * shape.sizes.size - 2):
-                observe(state, block_of(shape, theta, work, number, True), count)
+                observe(state, block_of(shape, theta, work, number, with_curvature), count)
     restore_mode(mode)
     return total, count
 
@@ -90,7 +97,7 @@ def train(
     samples: Samples,
     order: Integers,
     step: int,
-    curvature_every: int,
+    bbprop_every: int,
     losses: Any,
     limit: float,
 ) -> tuple[int, int, bool]:
@@ -105,8 +112,8 @@ def train(
     mode = flush_subnormals()
     blocks = 2 * shape.sizes.size - 2
     for n in range(order.size):
-        fresh = curvature_every > 0 and (step + n) % curvature_every == 0
-        loss = _gradients(shape, theta, work, state, samples, order[n], fresh)
+        fresh = bbprop_every > 0 and (step + n) % bbprop_every == 0
+        loss = _gradients(shape, theta, work, samples, order[n], fresh)
         worst = WORST_LOSS * limit
         counted = loss if loss < worst else worst
         losses[RUNNING] += (counted - losses[RUNNING]) / LOSS_MEMORY

@@ -18,6 +18,7 @@ from pesky.online.archive import name_damage, read_arrays, write_arrays
 from pesky.online.kernels import RUNNING, SINCE_NOTE, look, train
 from pesky.online.methods import Beginning, Method
 from pesky.online.network import Network
+from pesky.online.older import without_curvatures
 from pesky.online.passes import Floats, Integers, Samples, Work
 from pesky.online.trace import Trace, next_traced_step
 
@@ -26,7 +27,7 @@ __all__ = ["STREAM_INITIAL_SAMPLES", "Learner", "samples_of"]
 STREAM_INITIAL_SAMPLES = 10
 EXPLODED = 1e6  # a running loss so many times the first one will not come back
 _NO_LIMIT = 1e300  # where no initial sample was usable: only what is not finite counts as exploded
-_FORMAT = 1  # of checkpoint files; raised when their content changes
+_FORMAT = 2  # of checkpoint files; raised when their content changes
 _UPDATES_AT_ONCE = 200_000_000  # parameters updated in one call, a fraction of a second
 
 
@@ -89,11 +90,11 @@ class Learner:
     def start(self, samples: Samples, initial: Integers) -> None:
         """Average the `initial` samples without moving."""
         factor = np.float32(self.method.initial_factor(self.beginning))
-        shape, theta = self.network.shape, self.network.theta
+        shape, theta, curved = self.network.shape, self.network.theta, self.method.bbprop_every > 0
         with _say_if_compiling():
-            look(shape, theta, self.work, self.state, samples, initial[:0], factor)
+            look(shape, theta, self.work, self.state, samples, initial[:0], curved, factor)
             self.train(samples, initial[:0])
-        total, count = look(shape, theta, self.work, self.state, samples, initial, factor)
+        total, count = look(shape, theta, self.work, self.state, samples, initial, curved, factor)
         self.method.end_look(self.state, self.beginning, count)
         if count > 0:
             self._losses[RUNNING] = total / count
@@ -149,7 +150,7 @@ class Learner:
                 samples,
                 order,
                 self.steps,
-                self.method.curvature_every,
+                self.method.bbprop_every,
                 self._losses,
                 self._limit,
             )
@@ -203,10 +204,12 @@ class Learner:
         arrays = read_arrays(Path(path), ("learner", "theta"))
         with name_damage(Path(path)):
             counters = json.loads(str(arrays["learner"]))
-            if counters["format"] != _FORMAT:
+            if counters["format"] == 1:
+                counters, arrays = without_curvatures(counters, arrays)
+            elif counters["format"] != _FORMAT:
                 raise InputError(
-                    f"{path} has format {counters['format']}, this version of pesky reads {_FORMAT}; "
-                    "load it with the version that wrote it"
+                    f"{path} has format {counters['format']}, this version of pesky reads none above "
+                    f"{_FORMAT}; load it with the version that wrote it"
                 )
             return cls._rebuilt(counters, arrays), counters["extra"]
 

@@ -52,9 +52,9 @@ class Work(NamedTuple):
     back: Floats  # derivative of the loss by `output`
     delta: Floats  # derivative of the loss by what comes into the unit
     curvature: Floats  # bbprop's second derivative by what comes into the unit
-    output_change: Floats  # directional derivative of `output` (SMD only)
-    back_change: Floats  # directional derivative of `back` (SMD only)
-    delta_change: Floats  # directional derivative of `delta` (SMD only)
+    output_change: Floats  # directional derivative of `output`
+    back_change: Floats  # directional derivative of `back`
+    delta_change: Floats  # directional derivative of `delta`
     one: Floats  # a single 1 and a single 0: the row factors of biases
     zero: Floats
 
@@ -181,21 +181,8 @@ def precise_loss(shape: Shape, output: Any, label: int, target: Floats) -> float
 
 
 @compiled
-def saturation(activation: int, output: Any, back: Any) -> Any:
-    """|g f''(a)| from z = f(a) and g = dL/dz: what stays of a saturated unit's curvature."""
-    if activation == TANH:
-        return np.float32(2) * abs(back * output) * slope(activation, output)
-    return np.float32(0)
-
-
-@compiled
-def backward(
-    shape: Shape, theta: Floats, work: Work, with_curvature: bool, with_saturation: bool
-) -> None:
-    """Carry `delta`, and on demand `curvature`, from the last layer down to the first hidden one.
-
-    The curvature is Gauss and Newton's, on demand with `saturation` of the hidden units added.
-    """
+def backward(shape: Shape, theta: Floats, work: Work, with_curvature: bool) -> None:
+    """Carry `delta`, and on demand `curvature`, from the last layer down to the first hidden one."""
     for k in range(shape.sizes.size - 2, 0, -1):
         columns, rows = shape.sizes[k], shape.sizes[k + 1]
         below = slice(shape.unit_at[k], shape.unit_at[k] + columns)
@@ -221,8 +208,6 @@ def backward(
             delta[i] = back[i] * steep
             if with_curvature:
                 curvature[i] *= steep * steep
-                if with_saturation:
-                    curvature[i] += saturation(shape.activation, outputs[i], back[i])
 
 
 @compiled

@@ -1,15 +1,16 @@
 """Whether a `state_dict` is one of ours, for these parameters; and how its tensors come back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from pesky.errors import InputError
+from pesky.torch.step.levels import NO_LEVEL, State, has_level, mean_of
 from pesky.torch.step.parts import keep
 
-__all__ = ["check_keys", "check_shapes", "is_foreign", "restore_tensors"]
+__all__ = ["check_keys", "check_shapes", "give_levels", "is_foreign", "restore_tensors"]
 
 _OWN_SETTING = "granularity"  # that no other optimizer's groups have
 _BY_ROWS = ("initial",)  # what sparse gradients have a number a row for
@@ -59,3 +60,22 @@ def restore_tensors(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     for number, parameter in zip(numbers, ours, strict=True):
         if saved := state_dict["state"].get(number):
             keep(parameter, optimizer.state[parameter], saved)
+
+
+def give_levels(states: Iterable[State]) -> bool:
+    """Give robust states of up to 0.2 a level, yet to be measured, in place of curvatures.
+
+    Return whether there were any. Rows of sparse gradients still have curvatures.
+    """
+    old = [
+        state
+        for state in states
+        if not has_level(state) and "initial" in state and not isinstance(state["initial"], Tensor)
+    ]
+    for state in old:
+        state.pop("mean_curvature", None)
+        state.pop("trusted", None)
+        state |= NO_LEVEL
+        if "mean_square" in state:
+            state["typical_square"] = mean_of(state["mean_square"])
+    return bool(old)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from pesky import rule
-from pesky.direction import rate_along
+from pesky.length import length_of
+from pesky.torch.passes.eager import curvature_at
+from pesky.torch.step.levels import has_level, level_of
 from pesky.torch.step.parts import is_collecting
 
 __all__ = ["Explanation", "ParameterReport", "explain", "mean_rates"]
@@ -162,10 +164,9 @@ def _seen(optimizer: Any, group: dict[str, Any], state: dict[str, Any]) -> _Seen
     init_batches = optimizer.init_batches
     if is_collecting(state, init_batches):
         return None
-    is_robust = optimizer.counters["form"] != "paper"
-    collective = optimizer.collective
-    lr = float(group["lr"]) * (collective.caution * collective.scale if is_robust else 1.0)
-    g, h = state["mean_gradient"], state["mean_curvature"]
+    is_along = optimizer.counters["form"] != "paper" and has_level(state)
+    lr = float(group["lr"]) * (length_of(optimizer.collective) if is_along else 1.0)
+    g, h = state["mean_gradient"], _curvature_of(state, group)
     if group["granularity"] != "element":
         shared = group["shared"] if group["granularity"] == "global" else state
         return _Seen(
@@ -182,9 +183,19 @@ def _seen(optimizer: Any, group: dict[str, Any], state: dict[str, Any]) -> _Seen
             return None
         g, v, h, tau = g[begun], v[begun], h[begun], tau[begun]
     signal = rule.noise_ratio(g * g, v)
-    trusted = rule.at_least(h, group["curvature_floor"])
-    rate = lr * rate_along(g, v, trusted, h.mean() if is_robust else None)
+    rate = lr * rule.learning_rate(signal, rule.at_least(h, group["curvature_floor"]))
     return _Seen(rate.flatten(), tau.flatten(), signal.flatten(), h.flatten())
+
+
+def _curvature_of(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+    """Return h, as the next step sees it; where a rate is shared, the level of the tensor."""
+    if not has_level(state):
+        found: Tensor = state["mean_curvature"]
+        return found
+    level = level_of(state, group)
+    if "mean_square" in state:
+        return curvature_at(level, state["mean_square"])
+    return torch.tensor([level.curvature], dtype=torch.float64)
 
 
 def _quartiles(values: Tensor) -> Quartiles:

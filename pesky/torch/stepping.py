@@ -1,6 +1,7 @@
 """What a step does: from the gradients and curvatures that backward passes left to its outcome."""
 
 from copy import deepcopy
+from math import inf
 from typing import Any
 
 from torch import Tensor, distributed
@@ -9,7 +10,13 @@ from torch.optim import Optimizer
 from pesky import length, rule
 from pesky.errors import InputError, check_number
 from pesky.torch import words
-from pesky.torch.checkpoints import check_keys, check_shapes, is_foreign, restore_tensors
+from pesky.torch.checkpoints import (
+    check_keys,
+    check_shapes,
+    give_levels,
+    is_foreign,
+    restore_tensors,
+)
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.loss.again import Losses, Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
@@ -22,6 +29,7 @@ from pesky.torch.settings import check_group, check_parameters
 from pesky.torch.step import following, measuring, paper
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.distributed import average_curvature
+from pesky.torch.step.levels import forget_level, has_level
 from pesky.torch.step.parts import (
     begin_shared,
     bundles_of,
@@ -34,7 +42,7 @@ from pesky.torch.step.places import Places
 
 __all__ = ["SteppingOptimizer"]
 
-_SELDOM = 4  # steps to a measurement of curvature in the robust dialect; see docs/theory.md
+_SELDOM = 2  # steps from one loss that is evaluated again to the next; see docs/theory.md
 
 
 class SteppingOptimizer(Optimizer):
@@ -63,6 +71,7 @@ class SteppingOptimizer(Optimizer):
             "collecting": True,  # whether something has initial batches to see
             "skipped": {},  # by reason
             "sources": {},  # of curvature, by name
+            "measured": None,  # moves before the last step with curvature; None: the next one needs it
             "form": "paper" if self.dialect == "paper" else None,  # or measuring, following; None: open
             "repeats": True,  # whether a closure that is called again computes the same loss
         }
@@ -88,25 +97,25 @@ class SteppingOptimizer(Optimizer):
 
     def _is_due(self) -> bool:
         """Whether this step needs curvature."""
-        return bool(self.counters["moves"] % self._curvature_every() == 0)
+        last = self.counters["measured"]
+        if self.counters["collecting"] or last is None:
+            return True
+        return bool(self.counters["moves"] - last >= self._curvature_every())
 
     def _is_loss_due(self) -> bool:
         """Whether this step evaluates its loss again."""
         return bool(self.counters["moves"] % self._loss_every() == 0)
 
-    def _curvature_every(self) -> int:
-        if self.counters["collecting"]:
-            return 1
+    def _curvature_every(self) -> float:
         if self.dialect == "paper":
             return self.curvature_every or 1
         # Rows that are seldom touched would wait long for a curvature that they have a part in.
-        most = self.curvature_every or (1 if self._by_rows else _SELDOM)
+        most = self.curvature_every or (1 if self._by_rows else inf)
         return length.interval(self.counters["moves"], most)
 
     def _loss_every(self) -> int:
-        every = (self._curvature_every() + 1) // 2
-        # Statistics of the average come from these evaluations: in between, the iterate's have to do.
-        return min(every, 2) if self.collective.has_statistics else every
+        most = min(_SELDOM, self.curvature_every or _SELDOM)
+        return int(length.interval(self.counters["moves"], most))
 
     # --- The step --------------------------------------------------------------------------------------
 
@@ -118,8 +127,9 @@ class SteppingOptimizer(Optimizer):
         self._conclude(self._outcome(parts) if parts else Outcome(skipped=NO_GRADIENT))
 
     def _parts(self) -> list[Part]:
+        has_levels = self.dialect == "robust"
         parts = [
-            part_of(one, self._pending.values.get(one), group, self.state[one])
+            part_of(one, self._pending.values.get(one), group, self.state[one], has_levels)
             for group in self.param_groups
             for one in group["params"]
             if one.grad is not None and one.requires_grad and one.numel() > 0
@@ -162,6 +172,7 @@ class SteppingOptimizer(Optimizer):
         if reason is not None:
             # One such batch is the data's fault; of two in a row the last step may be the reason.
             return Outcome(skipped=reason, undo=self.progress.skipped > 0)
+        accidents = self._accidents()
         if self.counters["form"] == "paper":
             outcome = Outcome(held=paper.step(bundles, start))
         elif losses is None:
@@ -169,10 +180,22 @@ class SteppingOptimizer(Optimizer):
         else:
             places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
             outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
+        self._note_curvature(parts, accidents, bool(new))
         self.counters["moves"] += not new and outcome.skipped is None
         still = [part for part in new if is_collecting(part.state, self.init_batches)]
         self.counters["collecting"] = bool(still)
         return outcome
+
+    def _accidents(self) -> float:
+        """Return how many steps were too long so far."""
+        return self.collective.shortened + self.collective.restored
+
+    def _note_curvature(self, parts: list[Part], accidents: float, is_initial: bool) -> None:
+        """Note when a move measured curvature; after an accident the next one does it again."""
+        if is_initial or (self.dialect == "robust" and self._accidents() > accidents):
+            self.counters["measured"] = None
+        elif any(part.curvature is not None for part in parts):
+            self.counters["measured"] = self.counters["moves"]
 
     def _make_usable(self, parts: list[Part], among: Any) -> Outcome:
         """Take factors off gradients and curvatures, and see to it that there are curvatures."""
@@ -186,19 +209,32 @@ class SteppingOptimizer(Optimizer):
             return Outcome(skipped=SCALER)
         if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
             return Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0)
-        weight = float(self._curvature_every()) if self.dialect == "robust" else 1.0
         for part in parts:
             part.gradient_factor, part.curvature_factor = factors
-            part.curvature_weight = weight
-        loss = pending.loss * factors[1]
+        loss, shown = pending.loss * factors[1], pending.shown_loss or 0.0
         if among is not None and (measured or self._is_due()):
-            loss = average_curvature(parts, loss, among)
+            loss, shown = average_curvature(parts, (loss, shown), among)
         if pending.unmeasured and loss > 0:
             polyak_curvature(parts, bundles_of(parts, self.init_batches), loss)
+        elif measured and shown:
+            self._make_curved(parts, abs(shown))
         unreached = sum(part.curvature is None for part in parts)
         if measured and not pending.unmeasured and unreached:
             self._say("unreached", words.unreached(unreached, len(parts)))
         return Outcome()
+
+    def _make_curved(self, parts: list[Part], loss: float) -> None:
+        """Give tensors that the loss is linear in, and that have a gradient, Polyak's curvature."""
+        flat = []
+        for part in parts:
+            if part.curvature is None or not has_level(part.state):
+                continue
+            if bool(part.curvature.any()):
+                part.state["is_flat"] = False
+            elif part.state["is_flat"]:
+                flat.append(part)
+        if flat:
+            polyak_curvature(flat, bundles_of(parts, self.init_batches), loss)
 
     def _conclude(self, outcome: Outcome) -> None:
         """Count the step, or say why it was not taken."""
@@ -223,7 +259,8 @@ class SteppingOptimizer(Optimizer):
             self._say(reason, message)
 
     def _undo(self) -> None:
-        """Go back to before the last step."""
+        """Go back to before the last step, and see how curved the loss is there."""
+        self.counters["measured"] = None
         if self.counters["form"] == "measuring":
             self._places.undo()
             self._places.stay()
@@ -237,8 +274,10 @@ class SteppingOptimizer(Optimizer):
             raise InputError(f"curvature='finite-difference' needs a {words.REPEATS_NOT}")
         self.counters["form"] = "following"
         self._places.stay(self.collective.visible)
-        for one in self.state:
+        for one, state in self.state.items():
             self._places.forget(one)
+            forget_level(state)  # it may come from two losses that have nothing to do with each other
+        self.counters["measured"] = None
         self.collective.forget()
         self._say(
             "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
@@ -309,9 +348,12 @@ class SteppingOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         restore_tensors(self, state_dict)
         if "counters" in state_dict:
-            self.counters = {"repeats": True, **deepcopy(state_dict["counters"])}
+            self.counters = {"repeats": True, "measured": None, **deepcopy(state_dict["counters"])}
         if "collective" in state_dict:
             self.collective = Collective.from_dict(state_dict["collective"])
+        if self.dialect == "robust" and give_levels(self.state.values()):
+            self.counters["measured"] = None
+            self.collective.forget()  # lengths were along other directions
         self.progress = Progress.from_dict(state_dict.get("progress", {}))
         self._prepare()
 

@@ -34,10 +34,10 @@ class VSGD(SteppingOptimizer):
 
     At every step the rate that most decreases the expected loss is estimated for each entry of each
     parameter, from running averages of its gradient (g), squared gradient (v) and curvature (h):
-    `rate = g^2 / (h v)`. The robust dialect also measures how far all entries can go together, by
-    evaluating losses again, and shows the average of the parameters where that is better; see
-    docs/theory.md. Nothing needs setting. Best is `minimize`; `backward(loss, again=closure)` leaves
-    out the average, and without either gradients set the length.
+    `rate = g^2 / (h v)`. The robust dialect measures the level of each tensor's curvature now and then,
+    and how far all entries can go together, by evaluating losses again; it shows the average of the
+    parameters where that is better. See docs/theory.md. Nothing needs setting. Best is `minimize`;
+    `backward(loss, again=closure)` leaves out the average, and without either gradients set the length.
 
     Args:
         params: parameters, named parameters or groups of them, as every torch optimizer takes them.
@@ -47,9 +47,10 @@ class VSGD(SteppingOptimizer):
         weight_decay: L2, in the gradient and in the curvature.
         curvature_floor: a lower bound on the curvature, the paper's epsilon; None for none.
         curvature: where it comes from: "bbprop", "finite-difference", "hutchinson", or a function
-            of the loss and the list of parameters that returns a tensor, or None, for each.
-        curvature_every: it is measured in one of so many steps; losses are evaluated again twice as
-            often. None: 4, and 1 in the paper's dialect.
+            of the loss and the list of parameters that returns a tensor, or None, for each. None is
+            "bbprop" in the paper's dialect, else what a loss allows of the other two.
+        curvature_every: it is measured in one of so many steps, at least. None: ever more seldom; in
+            every step in the paper's dialect, and where gradients are sparse.
         init_batches: steps that collect averages before anything moves.
         slow_start: the factor by which the paper's dialect then overestimates v and h; None: a tenth of
             the number of parameters.
@@ -78,7 +79,7 @@ class VSGD(SteppingOptimizer):
         dialect: Dialect = "robust",
         weight_decay: float = 0.0,
         curvature_floor: float | None = None,
-        curvature: Choice = "bbprop",
+        curvature: Choice | None = None,
         curvature_every: int | None = None,
         init_batches: int = 10,
         slow_start: float | None = None,
@@ -250,14 +251,13 @@ class VSGD(SteppingOptimizer):
 
     def _wanted(self) -> Wanted:
         """Return what the next step wants of a backward pass."""
-        # A scale that is followed, not measured, would take long to make up for a larger curvature.
-        is_measuring = self.counters["form"] == "measuring"
         return Wanted(
             is_due=self._is_due(),
             parameters=self._parameters(),
-            mode="saturation" if is_measuring else "gauss-newton",
+            mode="gauss-newton",
             seed=self.counters["steps"],
             known_curved="bbprop" in self.counters["sources"],
+            for_levels=self.dialect == "robust" and not self._by_rows,
         )
 
     def _count_source(self, source: str | None) -> None:

@@ -35,7 +35,7 @@ VARIANTS = {
     "vsgd-l, floor": VSGD(slow_start=20, curvature_floor=3.0),
     "vsgd-b, floor": VSGD("block", curvature_floor=0.5),
     "vsgd-g, floor": VSGD("global", curvature_floor=0.5),
-    "vsgd-robust, curvature every 3": VSGD(dialect="robust", curvature_every=3),
+    "vsgd-robust, curvature every 1": VSGD(dialect="robust", curvature_every=1),
     "vsgd-robust, floor": VSGD(dialect="robust", curvature_floor=0.5, init_samples=3),
     "amari from samples": Amari(0.001, tau=50, start="samples"),
     "almeida from samples": Almeida(0.01, tau=50, reading="product", start="samples"),

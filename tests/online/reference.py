@@ -79,26 +79,18 @@ class Model:
                 delta = (W.T @ delta) * self.df(sums[k - 1])
         return gradient
 
-    def curvature(self, x, saturating=None):
-        """bbprop in its Gauss-Newton form (LeCun et al. 1998), L2 included.
-
-        With a target as `saturating`, |dL/dz f''| of hidden units is added.
-        """
+    def curvature(self, x):
+        """bbprop in its Gauss-Newton form (LeCun et al. 1998), L2 included."""
         inputs, sums = self.forward(self.blocks, x)
         if self.loss_name == "squared-error":
             bend = np.ones(len(sums[-1]))
         else:
             bend = softmax(sums[-1]) * (1 - softmax(sums[-1]))
-        delta = 0 if saturating is None else self.last_delta(sums[-1], saturating)
         curvature = []
         for k in reversed(range(len(sums))):
             curvature = [np.outer(bend, inputs[k] ** 2) + self.l2, bend, *curvature]
             if k > 0:
-                W, a = self.blocks[2 * k], sums[k - 1]
-                bend = ((W**2).T @ bend) * self.df(a) ** 2
-                if saturating is not None:
-                    bend = bend + abs((W.T @ delta) * self.df(a + 1j * EPS).imag / EPS)
-                    delta = (W.T @ delta) * self.df(a)
+                bend = ((self.blocks[2 * k] ** 2).T @ bend) * self.df(sums[k - 1]) ** 2
         return curvature
 
     def hessian_times(self, x, target, v):

@@ -22,10 +22,32 @@ class Mean:
         self.value += (sample - self.value) / self.count
 
 
+def random_signs(count, seed):
+    """SplitMix64 in Python's own integers: the top bit of each number is a sign."""
+    golden, modulus = 0x9E3779B97F4A7C15, 2**64
+
+    def mixed(number):
+        number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 % modulus
+        number = (number ^ (number >> 27)) * 0x94D049BB133111EB % modulus
+        return number ^ (number >> 31)
+
+    start = mixed(seed * golden % modulus)
+    numbers = (mixed((start + n * golden) % modulus) for n in range(1, count + 1))
+    return np.array([1.0 if number >= modulus // 2 else -1.0 for number in numbers])
+
+
+def like(blocks, values):
+    """Cut flat values into blocks of these shapes."""
+    ends = np.cumsum([block.size for block in blocks])[:-1]
+    return [part.reshape(b.shape) for part, b in zip(np.split(values, ends), blocks, strict=True)]
+
+
 @dataclass
 class TwinRobust(Twin):
     floor: float = 0.0
-    every: int = 1
+    every: float = math.inf
+    initial: int = 0
+    measured: tuple | None = None  # moves and accidents before the last move that measured
     slope: Mean = field(default_factory=Mean)
     bend: Mean = field(default_factory=Mean)
     lead: Mean = field(default_factory=Mean)
@@ -40,33 +62,57 @@ class TwinRobust(Twin):
     restored: int = 0
 
     def begin(self, samples):
+        self.level_squares = [Mean() for _ in self.model.blocks]
+        for x, target in samples:
+            self.measure(x, target, math.inf)
+            self.initial += 1
         gradients = [self.model.gradient(x, target) for x, target in samples]
-        curvatures = [self.model.curvature(x, target) for x, target in samples]
         self.g = [np.mean(parts, axis=0) for parts in zip(*gradients, strict=True)]
         self.v = [np.mean(np.square(parts), axis=0) for parts in zip(*gradients, strict=True)]
-        self.h = [np.mean(parts, axis=0) for parts in zip(*curvatures, strict=True)]
         self.tau = [np.full(g.shape, max(2.0, len(samples))) for g in self.g]
         self.average = [block.copy() for block in self.model.blocks]
 
     def step(self, x, target):
+        self.t += 1
         if self.went_wrong(x, target):
             self.model.blocks[:], self.previous = self.previous, None
             self.restored += 1
             self.scale /= 2
             self.rates = self.rates / 2
             self.bend.value = self.slope.value / self.scale
-            self.t += 1
             return
+        if self.is_due():
+            self.measure(x, target, 5)
+            self.measured = self.moves, self.shortened + self.restored
         gradient = self.model.gradient(x, target)
-        self.learn(gradient, x, target)
-        trusted = [np.maximum(h, max(h.mean(), self.floor)) for h in self.h]
+        typical = [v.mean() for v in self.v]
+        self.learn(gradient)
+        levels = [max(math.sqrt(square.value), self.floor) for square in self.level_squares]
+        h = [
+            level * np.sqrt(np.maximum(ratio_of(v, mean), 1))
+            for level, v, mean in zip(levels, self.v, typical, strict=True)
+        ]
         ratios = [ratio_of(g**2, v) for g, v in zip(self.g, self.v, strict=True)]
-        eta = [ratio_of(ratio, h) for ratio, h in zip(ratios, trusted, strict=True)]
+        eta = [ratio_of(ratio, part) for ratio, part in zip(ratios, h, strict=True)]
         p = [rate * g for rate, g in zip(eta, gradient, strict=True)]
         slope = flat(gradient) @ flat(p)
         if slope > 0:
             self.move(p, slope, x, target)
         self.rates = self.caution * (self.scale or 0.0) * flat(eta)
+
+    def is_due(self):
+        """Whether 5 % of the moves have gone by, or fewer, or a step was too long."""
+        if self.measured is None:
+            return True
+        moves, accidents = self.measured
+        interval = max(1, min(self.every, int(0.05 * self.moves)))
+        return self.moves - moves >= interval or self.shortened + self.restored > accidents
+
+    def measure(self, x, target, longest):
+        z = like(self.model.blocks, random_signs(self.model.flat.size, self.initial + self.moves))
+        product = self.model.hessian_times(x, target, z)
+        for square, Hz in zip(self.level_squares, product, strict=True):
+            square.add(np.mean(Hz**2), longest)
 
     def went_wrong(self, x, target):
         """Whether the last step raised this sample's loss by far more than losses differ."""
@@ -80,17 +126,11 @@ class TwinRobust(Twin):
         self.loss_square.add(loss**2, 20 + 0.05 * self.moves)
         return False
 
-    def learn(self, gradient, x, target):
-        fresh = self.t % self.every == 0
-        self.t += 1
-        curvature = self.model.curvature(x, target) if fresh else None
+    def learn(self, gradient):
         for n, grad in enumerate(gradient):
             w = 1 / self.tau[n]
             self.g[n] = (1 - w) * self.g[n] + w * grad
             self.v[n] = (1 - w) * self.v[n] + w * grad**2
-            if curvature is not None:
-                w = np.minimum(self.every, self.tau[n]) / self.tau[n]  # it stands for those without
-                self.h[n] = (1 - w) * self.h[n] + w * curvature[n]
             self.tau[n] = memory_after(self.tau[n], ratio_of(self.g[n] ** 2, self.v[n]))
 
     def move(self, p, slope, x, target):
@@ -110,7 +150,7 @@ class TwinRobust(Twin):
         if self.scale is None:
             self.scale = self.first_scale(slope, first, loss_after, bend_at)
             self.bend.add(self.slope.value / self.scale, memory)
-        longest = 1.1 * self.scale
+        longest = 2 * self.scale
         self.scale = self.slope.value / max(self.bend.value, self.slope.value / longest)
         if self.moves >= 20 and self.moves % 2 == 0:
             self.compare(first - self.model.objective(x, target, self.average), memory)
@@ -156,7 +196,8 @@ class TwinRobust(Twin):
         return {
             "mean_gradient": flat(self.g),
             "mean_square": flat(self.v),
-            "mean_curvature": flat(self.h),
+            "level_square": np.array([square.value for square in self.level_squares]),
+            "typical_square": np.array([v.mean() for v in self.v]),
             "memory": flat(self.tau),
             "iterate": self.model.flat,
             "average": flat(self.average),

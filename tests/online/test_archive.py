@@ -7,7 +7,7 @@ import pytest
 
 from pesky.errors import InputError
 from pesky.online import VSGD, Learner, Network, fit
-from tests.online.cases import GOOD_X, GOOD_Y
+from tests.online.cases import GOOD_X, GOOD_Y, assert_same_run, network_like, some_data
 
 
 def saved(path, kind):
@@ -119,6 +119,99 @@ def test_a_checkpoint_of_another_version_is_refused(change, tmp_path):
         counters = json.loads(str(archive["learner"]))
     changed(path, learner=np.array(json.dumps(counters | change)))
     with pytest.raises(InputError, match=r"file\.npz"):
+        Learner.load(path)
+
+
+# What a robust learner of format 1 had not; it had a curvature for each parameter.
+LEVELS = ("level_square", "typical_square", "level", "inverse", "counts")
+
+
+def make_old(path, **settings):
+    """Rewrite a file as format 1 had it."""
+    with np.load(path) as archive:
+        content = dict(archive)
+    counters = json.loads(str(content["learner"]))
+    counters["format"] = 1
+    counters["method"] |= settings
+    content["learner"] = np.array(json.dumps(counters))
+    if counters["method"]["dialect"] == "robust":
+        blocks = content["state.sizes"].size
+        for name in LEVELS:
+            content.pop(f"state.{name}")
+        content["state.mean_curvature"] = np.ones_like(content["theta"])
+        content["state.trusted"] = np.ones(blocks, np.float32)
+    write(path, np.savez, **content)
+
+
+@pytest.mark.parametrize("samples", [4, 60])
+@pytest.mark.parametrize(("old_every", "every"), [(1, None), (3, 3)])
+def test_a_robust_learner_of_format_1_goes_on_with_levels_yet_to_be_measured(
+    samples, old_every, every, tmp_path
+):
+    path = tmp_path / "old.npz"
+    network = Network([3, 4, 2], l2=1e-4)
+    X, y = some_data(network, 100, seed=1)
+    before = Learner(network, VSGD(dialect="robust")).learn(X[:samples], y[:samples])
+    before.save(path)
+    make_old(path, curvature_every=old_every)
+    learner = Learner.load(path)
+    assert learner.method == VSGD(dialect="robust", curvature_every=every)
+    assert (learner.steps, learner.started) == (before.steps, before.started)
+    for name in ("mean_gradient", "mean_square", "memory"):
+        np.testing.assert_array_equal(getattr(learner.state, name), getattr(before.state, name))
+    np.testing.assert_array_equal(learner.state.level_square, 0)
+    np.testing.assert_allclose(learner.state.typical_square, before.state.typical_square, rtol=1e-5)
+    shown = learner.network.theta.copy()
+    np.testing.assert_array_equal(shown, before.network.theta)
+    learner.learn(X[60:61], y[60:61])
+    if learner.started:
+        assert np.all(learner.state.level_square > 0)
+        np.testing.assert_array_equal(learner.state.previous, shown)
+    learner.learn(X, y)
+    assert learner.diverged_at is None
+    assert np.all(learner.network.theta != shown)
+
+
+def test_a_run_of_format_1_is_resumed(tmp_path):
+    path, method = tmp_path / "run.npz", VSGD(dialect="robust")
+    network = Network([3, 4, 2])
+    X, y = some_data(network, 50, seed=2)
+    fit(network, method, X, y, epochs=1, checkpoint=path)
+    make_old(path, curvature_every=1)
+    result = fit(network, method, X, y, epochs=2, checkpoint=path)
+    assert (result.status, result.steps, len(result.loss)) == ("finished", 100, 2)
+
+
+@pytest.mark.parametrize("granularity", ["element", "block", "global"])
+def test_other_learners_of_format_1_go_on_bit_for_bit(granularity, tmp_path):
+    path, method = tmp_path / "old.npz", VSGD(granularity, slow_start=100)
+    network = Network([3, 4, 2])
+    X, y = some_data(network, 60, seed=3)
+    whole = Learner(network_like(network), method).learn(X, y)
+    Learner(network_like(network), method).learn(X[:30], y[:30]).save(path)
+    make_old(path)
+    assert_same_run(Learner.load(path).learn(X[30:], y[30:]), whole)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state__sizes": None},
+        {"state__mean_square": None},
+        {"state__memory": None},
+        {"state__sizes": np.array([6, 3])},
+        {"state__sizes": np.array([8, 0])},
+        {"state__sizes": np.array(8)},
+        {"state__mean_square": np.zeros((2, 4), np.float32)},
+    ],
+    ids=str,
+)
+def test_a_damaged_robust_learner_of_format_1_is_refused(change, tmp_path):
+    path = tmp_path / "old.npz"
+    Learner(Network([3, 2]), VSGD(dialect="robust")).learn(GOOD_X * 4, GOOD_Y * 4).save(path)
+    make_old(path)
+    changed(path, **change)
+    with pytest.raises(InputError, match=r"old\.npz"):
         Learner.load(path)
 
 

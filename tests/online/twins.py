@@ -1,5 +1,7 @@
 """The slow twin of every method of the online engine."""
 
+import math
+
 from tests.online.reference import (
     Model,
     TwinAdaGrad,
@@ -16,7 +18,8 @@ def twin_of(method, network):
     """Return the twin of an engine method with its settings, on a copy of the network."""
     model = Model(network)
     if method.name == "vsgd" and method.dialect == "robust":
-        return TwinRobust(model, floor=method.curvature_floor or 0.0, every=method.curvature_every)
+        every = method.curvature_every or math.inf
+        return TwinRobust(model, floor=method.curvature_floor or 0.0, every=every)
     if method.name == "vsgd":
         return twin_vsgd(
             model,

@@ -27,7 +27,7 @@ def test_names_numbers_and_words():
     explanation = optimizer.explain()
     assert [row.name for row in explanation.parameters] == [name for name, _ in net.named_parameters()]
     assert explanation.steps == 43
-    assert explanation.curvature_sources == {"bbprop": 43}
+    assert explanation.curvature_sources == {"finite-difference": 43}
     for row in explanation.parameters:
         for low, middle, high in (row.rate, row.memory, row.signal, row.curvature):
             assert 0 <= low <= middle <= high
@@ -35,7 +35,7 @@ def test_names_numbers_and_words():
         assert row.memory[0] >= 2
     text = str(explanation)
     assert "0.weight" in text
-    assert "bbprop (43)" in text
+    assert "finite-difference (43)" in text
     assert json.loads(json.dumps(explanation.as_dict()))["parameters"][0]["name"] == "0.weight"
 
 
@@ -91,10 +91,44 @@ def test_slow_start_is_named():
 def test_missing_gradient_and_curvature_are_named():
     assert whys(on_a_bowl(15, noise=0.0, start=0.0)) == ["no gradient: all are zero"]
     theta = nn.Parameter(torch.ones(2))
-    optimizer = VSGD([theta], curvature=lambda loss, params: [torch.zeros(2)])
+    optimizer = VSGD([theta], dialect="paper", curvature=lambda loss, params: [torch.zeros(2)])
     for _ in range(15):
         optimizer.minimize(lambda: theta.sum())
     assert whys(optimizer) == ["no curvature: the rate is zero"]
+
+
+def test_a_loss_of_zero_leaves_nothing_to_tell_curvature_by():
+    theta = nn.Parameter(torch.zeros(2))
+    optimizer = VSGD([theta])
+    for _ in range(15):
+        optimizer.minimize(lambda: theta[0] - theta[1])
+    assert whys(optimizer) == ["no curvature: the rate is zero"]
+    assert torch.equal(theta, torch.zeros(2))
+
+
+@pytest.mark.parametrize("form", ["measuring", "following"])
+@pytest.mark.parametrize("granularity", ["block", "global"])
+def test_where_a_rate_is_shared_the_curvature_is_the_level(form, granularity):
+    net = model()
+    optimizer = VSGD(net.named_parameters(), granularity=granularity)
+    train_in_form(form, net, optimizer, 30)
+    for row, one in zip(optimizer.explain().parameters, net.parameters(), strict=True):
+        level = optimizer.state[one]["level_square"] ** 0.5
+        assert row.curvature == pytest.approx((level,) * 3)
+
+
+@pytest.mark.parametrize("form", ["measuring", "following"])
+def test_curvatures_of_entries_are_the_level_and_more_where_gradients_are_large(form):
+    net = model()
+    optimizer = VSGD(net.named_parameters())
+    train_in_form(form, net, optimizer, 30)
+    for row, one in zip(optimizer.explain().parameters, net.parameters(), strict=True):
+        state = optimizer.state[one]
+        level, v = state["level_square"] ** 0.5, state["mean_square"].double()
+        expected = level * (v / v.mean()).sqrt().clamp(min=1).flatten()
+        quartiles = torch.quantile(expected, torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64))
+        assert row.curvature == pytest.approx(tuple(quartiles.tolist()), rel=1e-4)
+        assert row.curvature[0] == pytest.approx(level, rel=1e-4)
 
 
 @pytest.mark.subprocess

@@ -43,7 +43,6 @@ _MODELS = {
     "paper_step_over_adam_step": "paper\n/ Adam",
     "paper_step_over_adam_step_curvature_every_10": "paper,\nevery\n10th",
     "robust_step_over_adam_step": "robust\n/ Adam",
-    "robust_step_over_adam_step_curvature_every_10": "robust,\nevery\n10th",
 }
 _BACKPACK = {
     "model": "model",

@@ -15,16 +15,15 @@ import torch
 from torch import Tensor
 
 from pesky import length, rule
-from pesky.direction import rate_along
-from pesky.torch.curvature import walk
-from pesky.torch.curvature.node import Node
+from pesky.direction import follow_gradient
 from pesky.torch.loss.again import Losses
 from pesky.torch.outcome import NOT_FINITE, Outcome
-from pesky.torch.passes.bundle import Bundle, Part
-from pesky.torch.passes.eager import ELEMENT_AVERAGES, sample_of
+from pesky.torch.passes.bundle import Bundle, Level, Part
+from pesky.torch.passes.eager import curvature_at, sample_of
 from pesky.torch.step import measuring
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction
+from pesky.torch.step.levels import level_of, take_level
 from pesky.torch.step.places import Places
 
 __all__ = ["ABLATION_TASKS", "PARTS", "LeftOut", "without"]
@@ -33,7 +32,7 @@ ABLATION_TASKS = ("mlp-64", "softmax-64", "cifar-mlp", "autoencoder")
 
 _ANY_GROWTH = 1e9  # of the scale in one step: never reached
 
-Rates = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # from g, v, h, and the mean of h
+Rates = Callable[[Tensor, Tensor, Level], Tensor]  # from g^2/v, v and the level of a tensor
 
 
 @dataclass(frozen=True)
@@ -72,24 +71,25 @@ def _is_not_finite(change: float, slope: float, scale: float) -> bool:
     return not change < inf
 
 
-def _never(node: Node) -> bool:
-    return False
-
-
 def _near_scale(near: float, best: float, far: float) -> float:
     return max(length.SHORTEST, near)
 
 
-def _believing(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
-    return rate_along(g, v, h, None)  # type: ignore[no-any-return]
+def _alike(ratio: Tensor, v: Tensor, level: Level) -> Tensor:
+    return rule.learning_rate(ratio, curvature_at(level._replace(curvature=1.0), v))  # type: ignore[no-any-return]
 
 
-def _flat(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
-    return rate_along(g, v, mean, None)  # type: ignore[no-any-return]
+def _flat(ratio: Tensor, v: Tensor, level: Level) -> Tensor:
+    return rule.learning_rate(ratio, v.new_tensor(level.curvature))  # type: ignore[no-any-return]
 
 
-def _noiseless(g: Tensor, v: Tensor, h: Tensor, mean: Tensor) -> Tensor:
-    return rule.learning_rate((v > 0).to(v), rule.at_least(h, mean))  # type: ignore[no-any-return]
+def _believing(ratio: Tensor, v: Tensor, level: Level) -> Tensor:
+    curvature = level.curvature * (v * level.inverse_square).sqrt()
+    return rule.learning_rate(ratio, curvature)  # type: ignore[no-any-return]
+
+
+def _noiseless(ratio: Tensor, v: Tensor, level: Level) -> Tensor:
+    return rule.learning_rate((v > 0).to(v), curvature_at(level, v))  # type: ignore[no-any-return]
 
 
 def _direction_by(
@@ -98,11 +98,16 @@ def _direction_by(
     """Do as `direction_of`, with other rates; every entry has its own."""
     parts, values, slopes = [], [], []
     for bundle in bundles:
-        for part, total in zip(bundle.parts, bundle.learn(), strict=True):
-            g, v, h, _ = (part.state[name] for name in ELEMENT_AVERAGES)
-            gradient, _ = sample_of(part, part.theta)
+        for part in bundle.parts:
+            take_level(part)
+            state, (gradient, _) = part.state, sample_of(part, part.theta)
+            averages = [state[name] for name in ("mean_gradient", "mean_square", "memory")]
+            ratio, *after = follow_gradient(gradient, *averages)
+            for average, value in zip(averages, after, strict=True):
+                average.copy_(value)
+            rate = rates(ratio, averages[1], level_of(state, part.group))
+            state["typical_square"] = float(averages[1].mean())
             parts.append(part)
-            rate = rates(g, v, h, h.new_tensor(total / h.numel()))
             values.append(torch.mul(rate, gradient, out=buffer_of(part)))
             slopes.append((values[-1] * gradient).sum())
     return Direction(parts, values, float(torch.stack(slopes).double().sum()) if slopes else 0.0)
@@ -118,12 +123,9 @@ PARTS = {
         "the iterate is always visible",
         partial(patch.object, Collective, "choose_visible", _show_iterate),
     ),
-    "floor": LeftOut("curvatures below their tensor's mean are believed", _with_rates(_believing)),
-    "entries": LeftOut("every entry's curvature is its tensor's mean", _with_rates(_flat)),
-    "saturation": LeftOut(
-        "of hidden units only the first derivative counts",
-        partial(patch.object, walk, "saturates", _never),
-    ),
+    "levels": LeftOut("all tensors have the same level", _with_rates(_alike)),
+    "floor": LeftOut("curvatures below their tensor's level are believed", _with_rates(_believing)),
+    "entries": LeftOut("every entry's curvature is its tensor's level", _with_rates(_flat)),
     "noise-ratio": LeftOut("gradients count as if without noise, g^2/v = 1", _with_rates(_noiseless)),
     "long-memory": LeftOut(
         "expectations look back 20 steps", partial(patch.object, length, "MEMORY_SHARE", 0.0)

@@ -97,10 +97,10 @@ class Method:
 
 
 METHODS = {
-    "vsgd": Method(Minimizing, revision=3, takes_sparse=True),
-    "vsgd-backward": Method(Following, takes_sparse=True),
+    "vsgd": Method(Minimizing, revision=4, takes_sparse=True),
+    "vsgd-backward": Method(Following, revision=2, takes_sparse=True),
     "vsgd-paper": Method(Minimizing, revision=2, takes_sparse=True),
-    "vsgd-ablated": Method(Ablated, revision=3, takes_sparse=True),
+    "vsgd-ablated": Method(Ablated, revision=4, takes_sparse=True),
     "adam": Method(_adam),
     "adamw": Method(_adamw),
     "sgd": Method(_sgd),
@@ -173,13 +173,12 @@ VARIANTS = {
     variant.name: variant
     for variant in (
         _measured("every-1", "all is measured in every step", 1),
-        _measured("every-10", "curvature is measured in one of 10 steps", 10),
         _variant("no-caution", "caution"),
         _variant("no-average", "average"),
         _variant("no-caution-no-average", "caution", "average"),
+        _variant("no-levels", "levels"),
         _variant("no-floor", "floor"),
         _variant("flat-curvature", "entries"),
-        _variant("no-saturation", "saturation"),
         _variant("no-noise-ratio", "noise-ratio"),
         _variant("short-memory", "long-memory"),
         _variant("free-growth", "growth-limit"),

@@ -22,12 +22,16 @@ class Method(ABC):
     """A way to choose the learning rate. Subclasses are frozen dataclasses of their settings."""
 
     name: ClassVar[str]
-    curvature_every: int = 0  # bbprop runs in one of so many updates; 0: never
 
     def _keep(self, **settings: Any) -> None:
         """Store checked settings, which are plain numbers whatever kind was given."""
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def bbprop_every(self) -> int:
+        """In one of how many updates bbprop runs; 0: never."""
+        return 0
 
     @abstractmethod
     def begin(self, beginning: Beginning) -> State:

@@ -7,16 +7,27 @@ over the parameters, and the same searches along the direction as in `pesky.torc
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pesky import length
+from pesky import length, rule
 from pesky.compiling.compiled import compiled, compiled_apart
-from pesky.direction import rate_along
+from pesky.direction import relative_square
 from pesky.online.blocks import accept, implements, settle
 from pesky.online.methods.base import Beginning
 from pesky.online.methods.robust_direction import PULL, SLOPE, STIFFNESS, RobustState
-from pesky.online.passes import Floats, forward, forward_along, precise_loss
+from pesky.online.methods.robust_levels import count_move, start_counts
+from pesky.online.passes import Floats, Integers, forward, forward_along, precise_loss
 
-__all__ = ["INITIAL_SAMPLES", "RobustState", "begin", "enter", "leave", "rates"]
+__all__ = [
+    "INITIAL_SAMPLES",
+    "RobustState",
+    "begin",
+    "end_look",
+    "enter",
+    "leave",
+    "mean_squares",
+    "rates",
+]
 
 INITIAL_SAMPLES = 10
 ROUNDING = float(np.finfo(np.float32).eps)  # of losses
@@ -109,6 +120,8 @@ def _move(theta: Any, direction: Any, previous: Any, average: Any, distance: Any
 def _settle(state: Any, shape: Any, theta: Any, work: Any, samples: Any, index: int) -> None:
     known = length.record_of(state.numbers)
     if not 0.0 < state.sums[SLOPE] < np.inf:
+        if state.sums[SLOPE] == 0:  # a move of no length
+            count_move(state)
         return
     first = _sample_loss(shape, work.output, samples, index)
     length.add_slope(known, state.sums[SLOPE])
@@ -125,6 +138,7 @@ def _settle(state: Any, shape: Any, theta: Any, work: Any, samples: Any, index: 
         distance = np.float32(length.length_of(known))
         weight = np.float32(length.count_move(known))
         _move(theta, state.direction, state.previous, state.average, distance, weight)
+        count_move(state)
 
 
 @compiled_apart
@@ -154,17 +168,43 @@ def _accept(state: Any, shape: Any, theta: Any, samples: Any, index: int, loss: 
 # --- What is seen from outside ------------------------------------------------------------------------
 
 
-def begin(beginning: Beginning, floor: np.float32 | None, every: int) -> RobustState:
-    """Return averages that are yet to see the initial samples; one in `every` will have curvature."""
-    g, v, h, tau, direction, iterate, previous, average = (
-        np.zeros(beginning.parameters, np.float32) for _ in range(8)
+def begin(beginning: Beginning, floor: np.float32 | None, every: int | None) -> RobustState:
+    """Return averages that are yet to see the initial samples; levels are measured in one of `every`."""
+    g, v, tau, direction, iterate, previous, average = (
+        np.zeros(beginning.parameters, np.float32) for _ in range(7)
     )
     sizes = np.array(beginning.block_sizes, np.int64)
-    trusted, sums = np.zeros(sizes.size, np.float32), np.zeros(3)
-    places = (iterate, previous, average)
-    numbers = length.start_array()
-    weight = None if every == 1 else np.float32(every)
-    return RobustState(g, v, h, tau, direction, *places, trusted, sizes, sums, numbers, floor, weight)
+    return RobustState(
+        mean_gradient=g,
+        mean_square=v,
+        memory=tau,
+        direction=direction,
+        iterate=iterate,
+        previous=previous,
+        average=average,
+        level_square=np.zeros(sizes.size),
+        typical_square=np.zeros(sizes.size),
+        level=np.zeros(sizes.size, np.float32),
+        inverse=np.zeros(sizes.size, np.float32),
+        sizes=sizes,
+        counts=start_counts(),
+        sums=np.zeros(3),
+        numbers=length.start_array(),
+        floor=floor,
+        every=None if every is None else np.int64(every),
+    )
+
+
+def end_look(state: RobustState, samples: int) -> None:
+    """Start with a memory of so many samples."""
+    state.memory[:] = max(rule.START_MEMORY, samples)
+    state.typical_square[:] = mean_squares(state.mean_square, state.sizes)
+
+
+def mean_squares(mean_square: Floats, sizes: Integers) -> NDArray[np.float64]:
+    """Return the mean of v in each block."""
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    return np.add.reduceat(mean_square.astype(np.float64), starts) / sizes
 
 
 def enter(state: RobustState, theta: Floats) -> None:
@@ -189,7 +229,8 @@ def leave(state: RobustState, theta: Floats) -> None:
 
 def rates(state: RobustState) -> Floats:
     """Return what the gradient was multiplied with in the last step."""
-    trusted = np.repeat(state.trusted, state.sizes)
+    level, inverse = (np.repeat(one, state.sizes) for one in (state.level, state.inverse))
+    curvature = level * np.sqrt(relative_square(state.mean_square, inverse))
+    ratio = rule.noise_ratio(state.mean_gradient * state.mean_gradient, state.mean_square)
     distance = np.float32(length.length_of(length.record_of(state.numbers)))
-    along = rate_along(state.mean_gradient, state.mean_square, state.mean_curvature, trusted)
-    return np.asarray(distance * along)
+    return np.asarray(distance * rule.learning_rate(ratio, curvature))

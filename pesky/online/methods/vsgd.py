@@ -11,7 +11,6 @@ from pesky.errors import InputError, check_count, check_number
 from pesky.online.blocks import apply, conclude, gather, implements, observe
 from pesky.online.methods import robust
 from pesky.online.methods.base import Beginning, Method, State, descend
-from pesky.online.methods.robust import RobustState
 from pesky.online.passes import LARGEST, Floats, Integers
 
 __all__ = ["VSGD"]
@@ -170,7 +169,6 @@ def _apply_groups(state: Any, block: Any) -> None:
     descend(block, state.rate[state.group[block.number]])
 
 
-@implements(observe, RobustState)
 @implements(observe, ElementState)
 def _observe_elements(state: Any, block: Any, count: int) -> None:
     columns = block.column.size
@@ -212,7 +210,8 @@ class VSGD(Method):
             initial samples, no slow start. Between calls the network's parameters are then the average
             of the iterates, where that was better lately.
         curvature_floor: a lower bound on the curvature.
-        curvature_every: bbprop runs in one of so many updates.
+        curvature_every: bbprop runs in one of so many updates; None: in each. In the robust dialect
+            levels are measured in at least one of so many; None: ever more seldom.
 
     Example:
 
@@ -229,7 +228,7 @@ class VSGD(Method):
     init_samples: int | None = None
     dialect: Literal["paper", "literal", "robust"] = "paper"
     curvature_floor: float | None = None
-    curvature_every: int = 1
+    curvature_every: int | None = None
 
     name = "vsgd"
 
@@ -250,7 +249,10 @@ class VSGD(Method):
         if self.curvature_floor is not None:
             floor = check_number("curvature_floor", self.curvature_floor, above=0, most=LARGEST)
             self._keep(curvature_floor=floor)
-        self._keep(curvature_every=check_count("curvature_every", self.curvature_every))
+        if self.curvature_every is not None:
+            self._keep(curvature_every=check_count("curvature_every", self.curvature_every))
+        elif self.dialect != "robust":
+            self._keep(curvature_every=1)
 
     def _check_robust(self) -> None:
         if self.granularity != "element":
@@ -261,6 +263,11 @@ class VSGD(Method):
             raise InputError(f"dialect 'robust' has no slow_start; got {self.slow_start!r}")
         if self.init_samples is None:
             self._keep(init_samples=robust.INITIAL_SAMPLES)
+
+    @property
+    def bbprop_every(self) -> int:
+        """In one of how many updates bbprop runs; in the robust dialect, never."""
+        return 0 if self.dialect == "robust" else self.curvature_every or 1
 
     def begin(self, beginning: Beginning) -> State:
         """Return averages that are yet to see the initial samples."""
@@ -288,6 +295,9 @@ class VSGD(Method):
 
     def end_look(self, state: State, beginning: Beginning, samples: int) -> None:
         """Overestimate, so that the first steps are small."""
+        if self.dialect == "robust":
+            robust.end_look(state, samples)
+            return
         factor = np.float32(self.initial_factor(beginning))
         power = state.mean_square if self.granularity == "element" else state.power
         power *= factor

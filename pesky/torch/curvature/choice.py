@@ -25,15 +25,19 @@ class Found(NamedTuple):
 class CurvatureSource:
     """Asks the source that the user chose, and another where that one cannot work.
 
-    Losses without any curvature (L1, hinge) get Polyak's estimate, |gradient|^2 / loss: over a small
-    step their gradient does not change at all. Where bbprop cannot walk the graph (compiled models,
+    Where nobody chose, it depends on what is wanted. For levels of tensors that is how the gradient
+    changes along random signs: by a finite difference if the loss can be evaluated again, else by
+    Hutchinson's products, if the graph has second derivatives, else by bbprop. For entries it is bbprop.
+
+    For bbprop, losses without any curvature (L1, hinge) get Polyak's estimate, |gradient|^2 / loss: over
+    a small step their gradient does not change at all. Where it cannot walk the graph (compiled models,
     re-entrant checkpoints) finite differences come nearest to it, if the loss can be evaluated again;
     else Hutchinson's products, if the graph allows them; else Polyak's estimate, too.
     """
 
-    def __init__(self, choice: Choice) -> None:
-        """Check the choice."""
-        if not callable(choice) and choice not in _NAMES:
+    def __init__(self, choice: Choice | None) -> None:
+        """Check the choice; None is none."""
+        if choice is not None and not callable(choice) and choice not in _NAMES:
             raise InputError(
                 f"curvature must be one of {', '.join(map(repr, _NAMES))} or a function; got {choice!r}"
             )
@@ -48,6 +52,7 @@ class CurvatureSource:
         can_repeat: bool,
         seed: int,
         mode: Mode,
+        for_levels: bool,
         known_curved: bool = False,
         upstream: Tensor | None = None,
     ) -> Found:
@@ -56,6 +61,16 @@ class CurvatureSource:
         A loss that is `known_curved` only happens to be flat, as a saturated softmax is, where bbprop
         finds nothing.
         """
+        if self.choice is None and for_levels:
+            if can_repeat:
+                return Found("finite-difference", None)
+            try:
+                return Found("hutchinson", self._scaled(hutchinson(loss, parameters, seed), upstream))
+            except RuntimeError:  # some operations, such as fused attention, have no second derivative
+                return self._say(
+                    "the graph has no second derivatives",
+                    self._by_walk(loss, parameters, can_repeat, seed, upstream, mode, known_curved),
+                )
         if callable(self.choice):
             return Found("callable", self._scaled(call(self.choice, loss, parameters), upstream))
         if self.choice == "hutchinson":
@@ -67,6 +82,19 @@ class CurvatureSource:
                     "optimizer.minimize(closure), or optimizer.backward(loss, again=closure)"
                 )
             return Found("finite-difference", None)
+        return self._by_walk(loss, parameters, can_repeat, seed, upstream, mode, known_curved)
+
+    def _by_walk(
+        self,
+        loss: Tensor,
+        parameters: list[Tensor],
+        can_repeat: bool,
+        seed: int,
+        upstream: Tensor | None,
+        mode: Mode,
+        known_curved: bool,
+    ) -> Found:
+        """Ask bbprop."""
         try:
             found = curvature_of(loss, parameters, upstream=upstream, mode=mode)
         except UnsupportedGraph as problem:

@@ -1,7 +1,8 @@
 """Where curvature comes from: bbprop, or something to fall back on.
 
-Every source returns non-negative tensors for the parameters that it reached. What they see is the
-loss as it is given, scale included: curvature is proportional to it, as the gradient is.
+Every source returns tensors for the parameters that it reached, whose absolute value counts: those of
+several passes are summed up first, with the same random signs. What they see is the loss as it is given,
+scale included: curvature is proportional to it, as the gradient is.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,10 +43,11 @@ def call(source: Callback, loss: Tensor, parameters: list[Tensor]) -> Values:
 
 
 def hutchinson(loss: Tensor, parameters: Sequence[Tensor], seed: int) -> Values:
-    """|z * Hz| for random signs z: one sample of the Hessian's diagonal, by a second backward pass.
+    """z * Hz for random signs z: one sample of the Hessian's diagonal, by a second backward pass.
 
-    The signs have a generator of their own, so the user's random numbers stay as they are, and
-    a training run that goes on from a checkpoint meets the same ones.
+    Its square is one of the squared lengths of the Hessian's rows. The signs have a generator of their
+    own, so the user's random numbers stay as they are, and a training run that goes on from a checkpoint
+    meets the same ones. Parameters in which the loss is linear have none.
     """
     generator = torch.Generator().manual_seed(seed)
     slopes = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
@@ -54,8 +56,13 @@ def hutchinson(loss: Tensor, parameters: Sequence[Tensor], seed: int) -> Values:
         for parameter, slope in zip(parameters, slopes, strict=True)
         if slope is not None and slope.requires_grad
     ]
+    flat = {
+        parameter: torch.zeros_like(parameter)
+        for parameter, slope in zip(parameters, slopes, strict=True)
+        if slope is not None and not slope.requires_grad
+    }
     if not reached:
-        return {}
+        return flat
     signs = [_signs(parameter, generator) for parameter, _ in reached]
     products = torch.autograd.grad(
         [slope for _, slope in reached],
@@ -64,8 +71,8 @@ def hutchinson(loss: Tensor, parameters: Sequence[Tensor], seed: int) -> Values:
         retain_graph=True,
         allow_unused=True,
     )
-    return {
-        parameter: torch.zeros_like(parameter) if product is None else abs(product * sign).detach()
+    return flat | {
+        parameter: torch.zeros_like(parameter) if product is None else (product * sign).detach()
         for (parameter, _), sign, product in zip(reached, signs, products, strict=True)
     }
 
@@ -86,11 +93,13 @@ def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: 
     generator = torch.Generator().manual_seed(seed)
     parameters = list(gradients)
     typical = _root_mean_square(parameters)
-    length = _RELATIVE_STEP * (typical if typical > 0 else 1.0)
+    coarsest = max((torch.finfo(one.dtype).eps for one in parameters), default=0.0)
+    relative = max(_RELATIVE_STEP, coarsest**0.5)  # half precision would round shorter ones away
+    length = relative * (typical if typical > 0 else 1.0)
     steps = [length * _signs(parameter, generator) for parameter in parameters]
     taken, changed = gradients_after(parameters, steps)
     return {
-        parameter: abs(there - here) / _nonzero(abs(step))
+        parameter: (there - here).to_dense() / _nonzero(step)
         for (parameter, here), there, step in zip(gradients.items(), changed, taken, strict=True)
     }
 

@@ -5,7 +5,8 @@ curvatures carry the factor, steps must not.
 """
 
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ class Wanted(NamedTuple):
     mode: Mode  # bbprop's
     seed: int  # of sources that draw random numbers
     known_curved: bool  # whether bbprop has found curvature in earlier losses
+    for_levels: bool  # whether levels of tensors are all that is wanted
 
 
 class Pending:
@@ -144,20 +146,23 @@ class Backward:
             differentiate()
             return None
         self._pending.loss_scale = found_scale
-        source, values = self._source.before_backward(
-            _untapped(loss),
-            wanted.parameters,
-            can_repeat=again is not None,
-            seed=wanted.seed,
-            known_curved=wanted.known_curved,
-            mode=wanted.mode,
-        )
+        with self._running():  # what is watched may be a part of this loss
+            source, values = self._source.before_backward(
+                _untapped(loss),
+                wanted.parameters,
+                can_repeat=again is not None,
+                seed=wanted.seed,
+                known_curved=wanted.known_curved,
+                for_levels=wanted.for_levels,
+                mode=wanted.mode,
+            )
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
             assert again is not None
             gradients = _gradients_of(differentiate, wanted.parameters)
             here = {one: gradient / factor for one, gradient in gradients.items()}
-            values = finite_difference(partial(gradients_after, again, state), here, wanted.seed)
+            with self._running():  # the loss may be watched, too
+                values = finite_difference(partial(gradients_after, again, state), here, wanted.seed)
         else:
             differentiate()
         self._leave(values, loss, factor)
@@ -169,24 +174,31 @@ class Backward:
         if not wanted.is_due or not self._pending.is_finite:
             self._pending.spared = True
             return None
-        source, values = self._source.before_backward(
-            loss,
-            wanted.parameters,
-            can_repeat=False,
-            seed=wanted.seed,
-            known_curved=wanted.known_curved,
-            mode=wanted.mode,
-            upstream=upstream,
-        )
+        with self._running():
+            source, values = self._source.before_backward(
+                loss,
+                wanted.parameters,
+                can_repeat=False,
+                seed=wanted.seed,
+                known_curved=wanted.known_curved,
+                for_levels=wanted.for_levels,
+                mode=wanted.mode,
+                upstream=upstream,
+            )
         if scaler is not None and scaler.is_enabled():
             self._pending.loss_scale = scaler.get_scale()
         self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
         return source
 
     def _differentiate(self, loss: Tensor) -> None:
+        with self._running():
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
         self.is_running = True
         try:
-            loss.backward()  # type: ignore[no-untyped-call]
+            yield
         finally:
             self.is_running = False
 

@@ -10,6 +10,8 @@ from torch import Tensor
 __all__ = [
     "OVERESTIMATED",
     "Bundle",
+    "Directed",
+    "Level",
     "Part",
     "Start",
     "Sums",
@@ -30,7 +32,6 @@ class Part:
     state: dict[str, Any]
     gradient_factor: float = 1.0  # 1 / scale under AMP
     curvature_factor: float = 1.0
-    curvature_weight: float = 1.0  # how many steps it stands for, but while initial batches are seen
     rows: Tensor | None = None  # of theta, which gradient and curvature are about; None: all
     floor: float = 0.0  # lower bound on the curvature; 0 is none
 
@@ -62,6 +63,20 @@ class Sums(NamedTuple):
     largest: float  # largest h
 
 
+class Level(NamedTuple):
+    """What the curvatures of a tensor's entries are made of, in the robust dialect."""
+
+    curvature: float  # of an entry whose gradients are of the usual size
+    inverse_square: float  # 1 over the mean of v
+
+
+class Directed(NamedTuple):
+    """What a pass that writes directions finds."""
+
+    slope: float  # sum of gradient times direction
+    mean_squares: list[float]  # of v
+
+
 class Bundle(Protocol):
     """Parts, and the passes over them that a step is made of: averages and parameters change in place.
 
@@ -84,14 +99,8 @@ class Bundle(Protocol):
         Entries that would not be finite stay; return whether there are any.
         """
 
-    def learn(self) -> list[float]:
-        """Take a sample into all averages; return each part's sum of h."""
-
-    def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
-        """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
-
-    def learn_and_direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
-        """Do both, where no part has a new curvature."""
+    def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
+        """Take a sample into g, v and tau, and write directions; each entry has its own rate."""
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

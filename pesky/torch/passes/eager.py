@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from pesky import rule
-from pesky.direction import learn, rate_along, weighted_average
-from pesky.torch.passes.bundle import Part, Sums, set_finite, statistics_type
+from pesky.direction import follow_gradient, relative_square
+from pesky.torch.passes.bundle import Directed, Level, Part, Sums, set_finite, statistics_type
 
-__all__ = ["ELEMENT_AVERAGES", "EagerBundle", "powers_of", "sample_of", "update_of"]
+__all__ = ["ELEMENT_AVERAGES", "EagerBundle", "curvature_at", "powers_of", "sample_of", "update_of"]
 
 
 class EagerBundle:
@@ -30,7 +30,7 @@ class EagerBundle:
             v = part.state.get("mean_square")
             if v is not None:
                 v.copy_(rule.average(v, gradient * gradient, memory))
-        return self._average(memories, [None] * len(memories))
+        return self.average(memories)
 
     def update(self) -> bool:
         """Take a sample into the averages and step, each entry with a rate of its own."""
@@ -44,45 +44,31 @@ class EagerBundle:
             held |= set_finite(part.theta, _wide(part.theta) - float(part.group["lr"]) * rate * gradient)
         return held
 
-    def learn(self) -> list[float]:
-        """Take a sample into all averages; return each part's sum of h."""
-        totals = []
-        for part, (gradient, curvature) in zip(self.parts, self._samples, strict=True):
-            averages = [part.state[name] for name in ELEMENT_AVERAGES]
-            _, *values = update_of(part, gradient, curvature, *averages)
-            for average, value in zip(averages, values, strict=True):
+    def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
+        """Take a sample into the averages, and write directions."""
+        slopes, squares = [], []
+        samples = zip(self.parts, self._samples, levels, directions, strict=True)
+        for part, (gradient, _), level, direction in samples:
+            g, v, tau = (part.state[name] for name in ("mean_gradient", "mean_square", "memory"))
+            ratio, *averages = follow_gradient(gradient, g, v, tau)
+            for average, value in zip((g, v, tau), averages, strict=True):
                 average.copy_(value)
-            totals.append(part.state["mean_curvature"].sum())
-        return torch.stack(totals).tolist()
-
-    def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
-        """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
-        slopes = []
-        samples = zip(self.parts, self._samples, floors, directions, strict=True)
-        for part, (gradient, _), floor, direction in samples:
-            g, v, h, _ = (part.state[name] for name in ELEMENT_AVERAGES)
-            torch.mul(rate_along(g, v, h, h.new_tensor(floor)), gradient, out=direction)
+            torch.mul(rule.learning_rate(ratio, curvature_at(level, v)), gradient, out=direction)
             slopes.append((direction * gradient).sum())
-        return float(torch.stack(slopes).double().sum())
-
-    def learn_and_direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
-        """Do both, where no part has a new curvature."""
-        self.learn()
-        return self.direct(floors, directions)
+            squares.append(v.mean())
+        found = torch.stack([torch.stack(slopes), torch.stack(squares)]).double().tolist()
+        return Directed(sum(found[0]), found[1])
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
-        return self._average(memories, [part.curvature_weight for part in self.parts])
-
-    def _average(self, memories: Sequence[float], weights: Sequence[float | None]) -> list[Sums]:
         sums = []
-        every = zip(self.parts, self._samples, memories, weights, strict=True)
-        for part, (gradient, curvature), memory, weight in every:
-            g, h = part.state["mean_gradient"], part.state["mean_curvature"]
+        for part, (gradient, curvature), memory in zip(self.parts, self._samples, memories, strict=True):
+            g, h = part.state["mean_gradient"], part.state.get("mean_curvature")
             g.copy_(rule.average(g, gradient, memory))
-            if curvature is not None:
-                h.copy_(weighted_average(h, abs(curvature), memory, weight))
-            sums.append(torch.stack([(g * g).sum(), (gradient * gradient).sum(), h.max()]))
+            if h is not None and curvature is not None:
+                h.copy_(rule.average(h, abs(curvature), memory))
+            largest = gradient.new_zeros(()) if h is None else h.max()
+            sums.append(torch.stack([(g * g).sum(), (gradient * gradient).sum(), largest]))
         return [Sums(*row) for row in torch.stack(sums).tolist()]  # one wait for the device, not many
 
     def descend(self, rates: Sequence[float]) -> bool:
@@ -100,10 +86,16 @@ def update_of(
     part: Part, gradient: Tensor, curvature: Tensor | None, g: Tensor, v: Tensor, h: Tensor, tau: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the rate and the new averages of some entries of a part."""
-    # A plain number times a comparison would become float32.
-    floor, weight = h.new_tensor(part.floor), h.new_tensor(part.curvature_weight)
-    bend = h if curvature is None else curvature
-    return learn(gradient, bend, g, v, h, tau, floor, weight)
+    floor = h.new_tensor(part.floor)  # a plain number times a comparison would become float32
+    bend = h if curvature is None else curvature  # an average does not move towards itself
+    return rule.element_update(gradient, bend, g, v, h, tau, floor)
+
+
+def curvature_at(level: Level, mean_square: Tensor) -> Tensor:
+    """Return the curvature of every entry, from the level of its tensor."""
+    inverse = mean_square.new_tensor(level.inverse_square)
+    relative: Tensor = relative_square(mean_square, inverse)
+    return level.curvature * relative.sqrt()
 
 
 def sample_of(part: Part, theta: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pesky.torch.passes import kernels
-from pesky.torch.passes.bundle import Part, Sums
+from pesky.torch.passes.bundle import Directed, Level, Part, Sums
 
 __all__ = ["FusedBundle", "Move", "are_same", "is_fusible", "move"]
 
@@ -20,6 +20,8 @@ _WORTHWHILE = 8  # chunks a thread: below, handing work over costs more than it 
 _pools: dict[int, ThreadPoolExecutor] = {}
 # A forked child has none of its parent's threads, only the record of them.
 os.register_at_fork(after_in_child=_pools.clear)
+
+_LATER = (0.0,) * 4  # settings that come with the pass that needs them
 
 _TYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -115,23 +117,14 @@ class FusedBundle:
         """Take a sample into the averages and step, each entry with a rate of its own."""
         return self._move(kernels.update_chunks)
 
-    def learn(self) -> list[float]:
-        """Take a sample into all averages; return each part's sum of h."""
-        totals = self._sums(kernels.learn_chunks, 1)
-        return np.add.reduceat(totals[:, 0], self._starts()).tolist()  # type: ignore[no-any-return]
-
-    def direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
-        """Write directions, with these lower bounds on h; return the sum of gradient times direction."""
-        return self._direct(kernels.direct_chunks, floors, directions)
-
-    def learn_and_direct(self, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
-        """Do both, where no part has a new curvature."""
-        return self._direct(kernels.learn_and_direct_chunks, floors, directions)
-
-    def _direct(self, kernel: Any, floors: Sequence[float], directions: Sequence[Tensor]) -> float:
+    def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
+        """Take a sample into the averages, and write directions."""
         self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in directions]
-        self._settings[:, kernels.FLOOR] = floors
-        return float(self._sums(kernel, 1).sum())
+        self._settings[:, [kernels.LEVEL, kernels.INVERSE]] = levels
+        sums = self._sums(kernels.direct_chunks, 2)
+        totals = np.add.reduceat(sums[:, 1], self._starts())
+        sizes = self._table[:, kernels.SIZE]
+        return Directed(float(sums[:, 0].sum()), (totals / sizes).tolist())
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
@@ -176,13 +169,14 @@ class FusedBundle:
 def _addresses(part: Part) -> tuple[int, ...]:
     state, curvature = part.state, part.curvature
     square, memory = state.get("mean_square"), state["memory"]
+    curvature_average = state.get("mean_curvature")
     return (
         part.theta.data_ptr(),
         part.gradient.data_ptr(),
         0 if curvature is None else curvature.data_ptr(),
         state["mean_gradient"].data_ptr(),
         0 if square is None else square.data_ptr(),
-        state["mean_curvature"].data_ptr(),
+        0 if curvature_average is None else curvature_average.data_ptr(),
         memory.data_ptr() if isinstance(memory, Tensor) else 0,
         part.theta.numel(),
         0,  # the direction comes with the pass that needs it
@@ -197,9 +191,7 @@ def _numbers(part: Part) -> tuple[float, ...]:
         group["weight_decay"],
         float(group["lr"]),
         part.floor,
-        part.curvature_weight,
-        0.0,  # memory and rate come with the pass that needs them
-        0.0,
+        *_LATER,
     )
 
 

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from pesky import rule
 from pesky.compiling.compiled import compiled, kernel, largest_of
 from pesky.compiling.subnormals import flush_subnormals, restore_mode
-from pesky.direction import learn, rate_along, weighted_average
+from pesky.direction import follow_gradient, relative_square
 
 __all__ = [
     "average_chunks",
@@ -25,19 +25,17 @@ __all__ = [
     "descend_chunks",
     "direct_chunks",
     "have_same_bits",
-    "learn_and_direct_chunks",
-    "learn_chunks",
     "move_chunks",
     "observe_chunks",
     "sum_chunks",
     "update_chunks",
 ]
 
-# Columns of `table`: addresses, and the number of entries. A curvature at address 0 is not there.
+# Columns of `table`: addresses, and the number of entries. What is at address 0 is not there.
 THETA, GRADIENT, CURVATURE, MEAN_GRADIENT, MEAN_SQUARE, MEAN_CURVATURE, MEMORIES, SIZE = range(8)
 DIRECTION = 8
 # Columns of `settings`. What comes in is multiplied by the two factors: 1 / scale under AMP.
-GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, WEIGHT, MEMORY, RATE = range(8)
+GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, MEMORY, RATE, LEVEL, INVERSE = range(9)
 
 # Columns of the table of moves, whose theta and size are where they are in the other one.
 ITERATE, SPARE, AVERAGE = range(1, 4)
@@ -250,33 +248,6 @@ def _total(values: Any) -> Any:
     return total
 
 
-@kernel
-def learn_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
-    """Take tensors into all averages, each entry with its own memory; write each chunk's sum of h."""
-    mode = flush_subnormals()
-    for k in range(chunks.shape[0]):
-        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
-        tau = _piece(table, MEMORIES, row, first, last, settings)
-        pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
-        if table[row, CURVATURE] != 0:
-            curvatures = _piece(table, CURVATURE, row, first, last, settings)
-            bend, weight = settings[row, CURVATURE_FACTOR], settings[row, WEIGHT]
-            for i in range(theta.size):
-                gradient = pull * gradients[i] + decay * theta[i]
-                curvature = abs(bend * curvatures[i]) + decay
-                _, g[i], v[i], h[i], tau[i] = learn(
-                    gradient, curvature, g[i], v[i], h[i], tau[i], None, weight
-                )
-        else:
-            for i in range(theta.size):
-                _, g[i], v[i], _, tau[i] = rule.element_update(
-                    pull * gradients[i] + decay * theta[i], h[i], g[i], v[i], h[i], tau[i]
-                )
-        sums[k, 0] = _total(h)
-    restore_mode(mode)
-
-
 @compiled
 def _slope(theta: Any, gradients: Any, direction: Any, pull: Any, decay: Any) -> Any:
     """Return the sum of gradient times direction.
@@ -292,37 +263,29 @@ def _slope(theta: Any, gradients: Any, direction: Any, pull: Any, decay: Any) ->
 
 @kernel
 def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
-    """Write the direction p = g^2/(h v) gradient of tensors, and each chunk's sum of gradient p."""
+    """Take tensors into g, v and tau, and write the direction of the robust dialect.
+
+    The direction is p = g^2/(h v) gradient, with h = level sqrt(v / mean v), or the level where that is
+    larger. Written for each chunk are the sums of gradient p, and of v.
+    """
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
-        direction = _piece(table, DIRECTION, row, first, last, settings)
-        pull, decay, floor = settings[row, GRADIENT_FACTOR], settings[row, DECAY], settings[row, FLOOR]
-        for i in range(theta.size):
-            gradient = pull * gradients[i] + decay * theta[i]
-            direction[i] = rate_along(g[i], v[i], h[i], floor) * gradient
-        sums[k, 0] = _slope(theta, gradients, direction, pull, decay)
-    restore_mode(mode)
-
-
-@kernel
-def learn_and_direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
-    """Do as `learn_chunks` and `direct_chunks`, in one pass, where no tensor has a new curvature."""
-    mode = flush_subnormals()
-    for k in range(chunks.shape[0]):
-        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        theta, gradients, g, v, h = _pieces(table, row, first, last, settings)
+        theta = _piece(table, THETA, row, first, last, settings)
+        gradients = _piece(table, GRADIENT, row, first, last, settings)
+        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
+        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
         tau = _piece(table, MEMORIES, row, first, last, settings)
         direction = _piece(table, DIRECTION, row, first, last, settings)
-        pull, decay, floor = settings[row, GRADIENT_FACTOR], settings[row, DECAY], settings[row, FLOOR]
+        pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
+        level, inverse = settings[row, LEVEL], settings[row, INVERSE]
         for i in range(theta.size):
             gradient = pull * gradients[i] + decay * theta[i]
-            rate, g[i], v[i], _, tau[i] = rule.element_update(
-                gradient, h[i], g[i], v[i], h[i], tau[i], floor
-            )
-            direction[i] = rate * gradient
+            ratio, g[i], v[i], tau[i] = follow_gradient(gradient, g[i], v[i], tau[i])
+            curvature = level * np.sqrt(relative_square(v[i], inverse))
+            direction[i] = rule.learning_rate(ratio, curvature) * gradient
         sums[k, 0] = _slope(theta, gradients, direction, pull, decay)
+        sums[k, 1] = _total(v)
     restore_mode(mode)
 
 
@@ -339,14 +302,11 @@ def _largest_of(values: Any) -> float:
 
 
 @compiled
-def _average(
-    table: Any, settings: Any, row: int, first: int, last: int, weight: Any
-) -> tuple[Any, Any, Any]:
+def _average(table: Any, settings: Any, row: int, first: int, last: int) -> tuple[Any, Any, Any]:
     """Take a chunk into g and h; return its sums of g^2 and gradient^2, and its largest h."""
     theta = _piece(table, THETA, row, first, last, settings)
     gradients = _piece(table, GRADIENT, row, first, last, settings)
     g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
-    h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
     pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
     memory = settings[row, MEMORY]
     signal, square = memory - memory, memory - memory
@@ -355,11 +315,14 @@ def _average(
         g[i] = rule.average(g[i], gradient, memory)
         signal += g[i] * g[i]
         square += gradient * gradient
+    if table[row, MEAN_CURVATURE] == 0:
+        return signal, square, 0.0
+    h = _piece(table, MEAN_CURVATURE, row, first, last, settings)
     if table[row, CURVATURE] != 0:
         curvatures = _piece(table, CURVATURE, row, first, last, settings)
         bend = settings[row, CURVATURE_FACTOR]
         for i in range(h.size):
-            h[i] = weighted_average(h[i], abs(bend * curvatures[i]) + decay, memory, weight)
+            h[i] = rule.average(h[i], abs(bend * curvatures[i]) + decay, memory)
     return signal, square, _largest_of(h)
 
 
@@ -369,8 +332,7 @@ def average_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        weight = settings[row, WEIGHT]
-        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last, weight)
+        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last)
     restore_mode(mode)
 
 
@@ -380,7 +342,7 @@ def observe_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last, None)
+        sums[k, 0], sums[k, 1], sums[k, 2] = _average(table, settings, row, first, last)
         if table[row, MEAN_SQUARE] != 0:
             theta = _piece(table, THETA, row, first, last, settings)
             gradients = _piece(table, GRADIENT, row, first, last, settings)

@@ -1,4 +1,4 @@
-"""The direction of a robust step: the paper's, with curvatures at least their tensor's mean."""
+"""The direction of a robust step: the paper's, with curvatures from the levels of tensors."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from pesky import rule
 from pesky.torch.passes.bundle import Bundle, Part, Start
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.step.levels import level_of, take_level
 from pesky.torch.step.parts import count, is_collecting
 from pesky.torch.step.sharing import shared_rates
 from pesky.torch.step.start import collect
@@ -56,14 +57,15 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
     parts: list[Part] = []
     values: list[Tensor] = []
     slope = 0.0
+    for bundle in bundles:
+        for part in bundle.parts:
+            take_level(part)
     for bundle in elements:
         buffers = [buffer_of(part) for part in bundle.parts]
-        if all(part.curvature is None and "trusted" in part.state for part in bundle.parts):
-            slope += bundle.learn_and_direct(_floors(bundle), buffers)
-        else:
-            for part, total in zip(bundle.parts, bundle.learn(), strict=True):
-                part.state["trusted"] = total / part.theta.numel()
-            slope += bundle.direct(_floors(bundle), buffers)
+        found = bundle.direct([level_of(part.state, part.group) for part in bundle.parts], buffers)
+        slope += found.slope
+        for part, mean_square in zip(bundle.parts, found.mean_squares, strict=True):
+            part.state["typical_square"] = mean_square
         parts += bundle.parts
         values += buffers
     shared = shared_rates(sharing) if sharing else []
@@ -74,8 +76,3 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
             values.append(torch.mul(gradient, rate, out=buffer_of(part)))
             slope += rate * float((gradient * gradient).sum())
     return Direction(parts, values, slope)
-
-
-def _floors(bundle: Bundle) -> list[float]:
-    """Return lower bounds: an entry's curvature below its tensor's mean is not believed."""
-    return [max(part.floor, part.state["trusted"]) for part in bundle.parts]

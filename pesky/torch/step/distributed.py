@@ -11,8 +11,8 @@ from pesky.torch.passes.bundle import Part
 __all__ = ["average_curvature"]
 
 
-def average_curvature(parts: Sequence[Part], loss: float, group: Any) -> float:
-    """Replace every part's curvature by the mean over processes; return the mean of `loss`, too.
+def average_curvature(parts: Sequence[Part], losses: Sequence[float], group: Any) -> list[float]:
+    """Replace every part's curvature by the mean over processes; return means of `losses`, too.
 
     All travels in one message. A part that no process has a curvature for stays without.
     """
@@ -24,14 +24,17 @@ def average_curvature(parts: Sequence[Part], loss: float, group: Any) -> float:
         there.append(float(part.curvature is not None))
         value = torch.zeros_like(part.gradient) if part.curvature is None else part.curvature
         pieces.append(value.reshape(-1).to(device, kind))
-    message = torch.cat([*pieces, torch.tensor([*there, loss], dtype=kind, device=device)])
+    message = torch.cat([*pieces, torch.tensor([*there, *losses], dtype=kind, device=device)])
     distributed.all_reduce(message, group=group)
     message /= distributed.get_world_size(group)
-    *pieces, ends = torch.split(message, [*(piece.numel() for piece in pieces), len(parts) + 1])
-    *shares, loss = ends.tolist()
+    *pieces, ends = torch.split(
+        message, [*(piece.numel() for piece in pieces), len(parts) + len(losses)]
+    )
+    numbers = ends.tolist()
+    shares = numbers[: len(parts)]
     for part, piece, share in zip(parts, pieces, shares, strict=True):
         if share > 0:
             like = part.gradient
             dtype = torch.promote_types(like.dtype, torch.float32)
             part.curvature = piece.reshape(like.shape).to(like.device, dtype)
-    return loss
+    return numbers[len(parts) :]

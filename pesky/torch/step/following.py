@@ -52,8 +52,10 @@ def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collecti
         return Outcome(skipped=DIRECTION)
     if collective.scale == 0:
         length.set_scale(collective, length.PROBE)
-    collective.last_slope, collective.spared_slope = _slopes(direction, expected)
-    scale, held = collective.scale, False
+    slope, spared = _slopes(direction, expected)
+    share = length.gentle_share(collective, slope)
+    collective.last_slope, collective.spared_slope = share * slope, share * spared
+    scale, held = share * collective.scale, False
     collective.count()
     for part, value in zip(direction.parts, direction.values, strict=True):
         distance = _lr(part) * scale

@@ -13,6 +13,7 @@ from pesky.torch.passes.bundle import Bundle, Part, Start, statistics_type
 from pesky.torch.passes.eager import EagerBundle
 from pesky.torch.passes.fused import FusedBundle, is_fusible
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.step.levels import NO_LEVEL, State, floor_of
 
 __all__ = [
     "State",
@@ -27,11 +28,18 @@ __all__ = [
     "unusable",
 ]
 
-State = dict[str, Any]
 
+def part_of(
+    parameter: Tensor,
+    curvature: Tensor | None,
+    group: dict[str, Any],
+    state: Any,
+    has_levels: bool,
+) -> Part:
+    """Put together what belongs to a parameter; a new one gets its averages.
 
-def part_of(parameter: Tensor, curvature: Tensor | None, group: dict[str, Any], state: Any) -> Part:
-    """Put together what belongs to a parameter; a new one gets its averages."""
+    With `has_levels` dense tensors have levels of curvature in place of an average of it.
+    """
     gradient = parameter.grad
     assert gradient is not None
     if gradient.shape != parameter.shape:
@@ -48,14 +56,14 @@ def part_of(parameter: Tensor, curvature: Tensor | None, group: dict[str, Any], 
                 f"granularity must be 'element' for parameters with sparse gradients, whose rows learn "
                 f"separately; got {group['granularity']!r}: put them into a group of their own"
             )
-        state.update(_begin(parameter, group["granularity"], gradient.is_sparse))
+        state.update(_begin(parameter, group["granularity"], gradient.is_sparse, has_levels))
     if isinstance(state["initial"], Tensor):
         return _rows_part(parameter, gradient, curvature, group, state)
     if gradient.is_sparse:
         gradient = gradient.to_dense()
     if curvature is not None and curvature.is_sparse:
         curvature = curvature.to_dense()
-    return Part(parameter, gradient, curvature, group, state, floor=_floor_of(group))
+    return Part(parameter, gradient, curvature, group, state, floor=floor_of(group))
 
 
 def _rows_part(
@@ -68,7 +76,7 @@ def _rows_part(
         rows = torch.arange(len(parameter), device=parameter.device)
     if curvature is not None:
         curvature = _at_rows(curvature, rows, gradient)
-    return Part(parameter, gradient, curvature, group, state, rows=rows, floor=_floor_of(group))
+    return Part(parameter, gradient, curvature, group, state, rows=rows, floor=floor_of(group))
 
 
 def _at_rows(curvature: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
@@ -82,21 +90,18 @@ def _at_rows(curvature: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
     return found
 
 
-def _floor_of(group: dict[str, Any]) -> float:
-    return float(group["curvature_floor"] or 0)
-
-
 # --- What is kept for a parameter ---------------------------------------------------------------------
 
 
-def _begin(parameter: Tensor, granularity: str, by_rows: bool) -> State:
+def _begin(parameter: Tensor, granularity: str, by_rows: bool, has_levels: bool) -> State:
     """Return the averages of a parameter that has seen nothing; `by_rows`: its gradient is sparse."""
     kind = statistics_type(parameter)
 
     def zeros() -> Tensor:
         return torch.zeros_like(parameter, dtype=kind, memory_format=torch.preserve_format)
 
-    state: State = {"initial": 0, "moves": 0, "mean_gradient": zeros(), "mean_curvature": zeros()}
+    state: State = {"initial": 0, "moves": 0, "mean_gradient": zeros()}
+    state |= NO_LEVEL if has_levels and not by_rows else {"mean_curvature": zeros()}
     if granularity == "element":
         state["mean_square"] = zeros()
         state["memory"] = zeros().fill_(rule.START_MEMORY)

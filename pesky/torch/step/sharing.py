@@ -7,6 +7,7 @@ import torch
 
 from pesky.torch.passes import kernels
 from pesky.torch.passes.bundle import Bundle, Part, Sums, statistics_type
+from pesky.torch.step.levels import has_level, level_of
 from pesky.torch.step.parts import State
 
 __all__ = ["owner_of", "shared_rates"]
@@ -37,6 +38,12 @@ def _conclude(sharing: Sequence[tuple[Part, Sums]]) -> None:
     signals, squares, largest = zip(*(sums for _, sums in sharing), strict=True)
     kind = np.float64 if double else np.float32
     power = min(owner["power"], float(np.finfo(kind).max))  # which may come from a wider type
-    numbers = (sum(signals), sum(squares), max(largest), power, owner["memory"], part.floor)
+    floor = max(_least_curvature(part) for part, _ in sharing)
+    numbers = (sum(signals), sum(squares), max(largest), power, owner["memory"], floor)
     found = map(float, kernels.conclude(*map(kind, numbers)))
     owner["rate"], owner["power"], owner["memory"], owner["signal"] = found
+
+
+def _least_curvature(part: Part) -> float:
+    """Return what the curvature of a part is at least; in the robust dialect, that is all of it."""
+    return level_of(part.state, part.group).curvature if has_level(part.state) else part.floor

@@ -5,8 +5,11 @@ l) and h are multiplied by the slow start's factor, and the memory starts at 2. 
 batches left silent would have no slow start at all; an even start lends all the largest of their tensor.
 """
 
+from math import inf
+
 from pesky import rule
 from pesky.torch.passes.bundle import OVERESTIMATED, Bundle, Part, Start, overestimate
+from pesky.torch.step.levels import has_level, mean_of, take_level
 from pesky.torch.step.sharing import owner_of
 
 __all__ = ["collect"]
@@ -21,6 +24,8 @@ def collect(bundle: Bundle, start: Start, memory: float) -> None:
         state["initial"] = seen
         if "power" in state:
             state["power"] = rule.average(state["power"], square, seen)
+        if has_level(state):
+            take_level(part, longest=inf)
         if seen == start.batches:
             _end_collecting(part, start, memory)
 
@@ -30,10 +35,14 @@ def _end_collecting(part: Part, start: Start, memory: float) -> None:
     state = part.state
     if part.group["granularity"] == "element":
         for name in OVERESTIMATED:
-            state[name].copy_(overestimate(state[name], start))
+            if name in state:
+                state[name].copy_(overestimate(state[name], start))
         state["memory"].fill_(memory)
+        if has_level(state):
+            state["typical_square"] = mean_of(state["mean_square"])
         return
-    state["mean_curvature"] *= start.factor
+    if "mean_curvature" in state:
+        state["mean_curvature"] *= start.factor
     state["power"] *= start.factor
     owner = owner_of(part)
     owner["memory"] = max(owner["memory"], memory)  # those that come later find a longer one

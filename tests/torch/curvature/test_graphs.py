@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -188,7 +189,11 @@ def test_unknown_operation_is_reported_once_or_refused() -> None:
         bbprop(loss(), [x], strict=True)
 
 
-def test_complex_numbers_are_refused_and_an_optimizer_measures_otherwise() -> None:
+@pytest.mark.parametrize("source", ["bbprop", None])
+@pytest.mark.filterwarnings("ignore:bbprop cannot walk")
+def test_complex_numbers_are_refused_and_an_optimizer_measures_otherwise(
+    source: Literal["bbprop"] | None,
+) -> None:
     x, w = torch.ones(4, 8), torch.ones(8, requires_grad=True)
 
     def loss() -> Tensor:
@@ -197,12 +202,18 @@ def test_complex_numbers_are_refused_and_an_optimizer_measures_otherwise() -> No
     with pytest.raises(UnsupportedGraph, match="complex"):
         bbprop(loss(), [w])
     first = loss().item()
-    optimizer = VSGD([w], init_batches=2)
-    with pytest.warns(UserWarning, match="finite-difference"):
-        optimizer.minimize(loss)
-    for _ in range(20):
+    optimizer = VSGD([w], init_batches=2, curvature=source)
+    for _ in range(21):
         optimizer.minimize(loss)
     assert loss().item() < first
+    assert list(optimizer.explain().curvature_sources) == ["finite-difference"]
+
+
+def test_what_bbprop_cannot_walk_is_said() -> None:
+    w = torch.ones(8, requires_grad=True)
+    optimizer = VSGD([w], init_batches=2, curvature="bbprop")
+    with pytest.warns(UserWarning, match="finite-difference"):
+        optimizer.minimize(lambda: (torch.fft.rfft(w).abs() - 1).square().mean())
 
 
 class Cube(torch.autograd.Function):

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pesky.torch import VSGD
 from pesky.torch.curvature import Mode, bbprop, walk
 from pesky.torch.curvature.node import Node
 from pesky.torch.curvature.rules.saturation import saturation
@@ -189,22 +188,3 @@ def test_a_single_sample_without_a_batch_dimension(layers: tuple[Tensor, Tensor,
         *(bbprop(loss, [w, out], mode="saturation") for loss in (alone, in_batch)), strict=True
     ):
         torch.testing.assert_close(one, other)
-
-
-@pytest.mark.parametrize(
-    ("form", "mode"),
-    [("measuring", "saturation"), ("following", "gauss-newton"), ("paper", "gauss-newton")],
-)
-def test_only_where_losses_are_evaluated_again(
-    form: str, mode: str, layers: tuple[Tensor, Tensor, Tensor]
-) -> None:
-    x, w, out = layers
-    dialect = "paper" if form == "paper" else "robust"
-    optimizer = VSGD([w, out], dialect=dialect, init_batches=2)  # type: ignore[arg-type]
-    (expected,) = bbprop(two_layers(torch.tanh, x, w, out), [w], mode=mode)  # type: ignore[arg-type]
-    if form == "following":
-        optimizer.backward(two_layers(torch.tanh, x, w, out))
-        optimizer.step()
-    else:
-        optimizer.minimize(lambda: two_layers(torch.tanh, x, w, out))
-    torch.testing.assert_close(optimizer.state[w]["mean_curvature"], expected)  # of two to look at

@@ -43,6 +43,144 @@ def test_finite_differences_are_exact_on_a_diagonal_hessian(dtype, tolerance):
     assert torch.equal(theta, before)
 
 
+def bent_problem(seed=0):
+    """A small network's loss, and its exact Hessian, with cross terms."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"dtype": torch.float64, "generator": generator}
+    x, y = torch.randn(5, 2, **sizes), torch.randn(5, 1, **sizes)
+    theta = [torch.randn(shape, **sizes).requires_grad_() for shape in ((3, 2), (3,), (1, 3))]
+
+    def loss(*ones):
+        a, b, c = ones or theta
+        return (torch.tanh(x @ a.T + b) @ c.T - y).square().mean()
+
+    blocks = torch.autograd.functional.hessian(loss, tuple(theta))
+    rows = [
+        torch.cat([block.reshape(one.numel(), -1) for block in row], 1)
+        for one, row in zip(theta, blocks, strict=True)
+    ]
+    return theta, torch.cat(rows), loss
+
+
+def flat(values, theta):
+    return torch.cat([values[one].flatten() for one in theta])
+
+
+def test_products_are_the_exact_hessians():
+    """A sample is z * Hz for signs z, of which there is one for each entry; both signs of it count."""
+    theta, hessian, loss = bent_problem()
+    samples = torch.stack([flat(hutchinson(loss(), theta, seed), theta) for seed in range(40)])
+    signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * len(hessian))
+    products = signs * (signs @ hessian)
+    for sample in samples:
+        assert abs(products - sample).amax(1).min() < 1e-12
+    assert (samples < 0).any()
+
+
+def test_mean_squares_over_all_signs_are_the_squared_lengths_of_rows():
+    theta, hessian, loss = bent_problem()
+    count = 3000
+    samples = torch.stack([flat(hutchinson(loss(), theta, seed), theta) for seed in range(count)])
+    expected = hessian.square().sum(1)
+    error = samples.square().std(0) / count**0.5
+    assert torch.all(abs(samples.square().mean(0) - expected) < 8 * error + 1e-12)
+    mean_error = samples.std(0) / count**0.5
+    assert torch.all(abs(samples.mean(0) - hessian.diagonal()) < 8 * mean_error + 1e-12)
+
+
+def test_finite_differences_are_hutchinsons_products_with_the_same_signs():
+    theta, _, loss = bent_problem()
+    for seed in range(10):
+        gradients = dict(zip(theta, torch.autograd.grad(loss(), theta), strict=True))
+        found = finite_difference(partial(gradients_after, loss, None), gradients, seed)
+        one, other = flat(found, theta), flat(hutchinson(loss(), theta, seed), theta)
+        assert abs(one - other).max() < 0.01 * abs(other).max()
+        assert (one * other > 0).double().mean() > 0.8
+
+
+def test_a_tensor_that_the_loss_is_linear_in_has_products_of_zero():
+    curved = torch.ones(2, requires_grad=True)
+    linear, elsewhere = torch.ones(3, requires_grad=True), torch.ones(1, requires_grad=True)
+    found = hutchinson(curved.square().sum() + linear.sum(), [linear, curved, elsewhere], seed=0)
+    assert torch.equal(found[linear], torch.zeros(3))
+    torch.testing.assert_close(found[curved], torch.full((2,), 2.0))
+    assert elsewhere not in found
+    assert torch.equal(hutchinson(linear.sum(), [linear], seed=0)[linear], torch.zeros(3))
+
+
+WAYS = {
+    "minimize": (lambda optimizer, loss: optimizer.minimize(loss), "finite-difference"),
+    "again": (
+        lambda optimizer, loss: (optimizer.backward(loss(), again=loss), optimizer.step()),
+        "finite-difference",
+    ),
+    "backward": (lambda optimizer, loss: (optimizer.backward(loss()), optimizer.step()), "hutchinson"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_nobody_chose_it_depends_on_what_a_loss_allows(way):
+    step, source = WAYS[way]
+    for dialect, expected in (("robust", source), ("paper", "bbprop")):
+        net = model()
+        optimizer = VSGD(net.parameters(), dialect=dialect)
+        for x, y in batches(3):
+            optimizer.zero_grad()
+            step(optimizer, lambda x=x, y=y, net=net: cross_entropy(net(x), y))
+        assert list(optimizer.explain().curvature_sources) == [expected]
+
+
+class Product(torch.autograd.Function):
+    """A product that cannot be differentiated, as fused kernels of backward passes cannot."""
+
+    @staticmethod
+    def forward(ctx, one, other):
+        return one * other
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("derivative for this product is not implemented")
+
+
+class Once(torch.autograd.Function):
+    """tanh, whose backward pass cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.tanh()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (y,) = ctx.saved_tensors
+        return Product.apply(gradient, 1 - y * y)
+
+
+@pytest.mark.filterwarnings("ignore:bbprop has no rule for OnceBackward")
+def test_without_second_derivatives_curvature_is_bbprops():
+    net = model()
+    optimizer = VSGD(net.parameters())
+    x, y = next(batches(1))
+    with pytest.warns(UserWarning, match="no second derivatives.*'bbprop'"):
+        optimizer.backward(cross_entropy(net[2](Once.apply(net[0](x))), y))
+    optimizer.step()
+    assert list(optimizer.explain().curvature_sources) == ["bbprop"]
+    assert all(optimizer.state[one]["level_square"] > 0 for one in net.parameters())
+
+
+def test_sparse_gradients_have_curvatures_of_entries_from_the_first_step_on():
+    torch.manual_seed(0)
+    net = nn.Embedding(5, 3, sparse=True)
+    optimizer = VSGD(net.parameters(), slow_start=1)
+    for _ in range(12):
+        optimizer.minimize(lambda: net(torch.tensor([0, 2, 4])).square().sum())
+    assert torch.all(net.weight[[0, 2, 4]].isfinite())
+    kept = optimizer.state[net.weight]["mean_curvature"]
+    torch.testing.assert_close(kept[[0, 2, 4]], torch.full((3, 3), 2.0), rtol=1e-2, atol=0.0)
+    assert torch.all(kept[[1, 3]] == 0)
+
+
 @pytest.mark.parametrize("source", ["bbprop", "finite-difference", "hutchinson"])
 def test_every_source_trains(source):
     net = model()
@@ -60,9 +198,13 @@ def test_a_function_of_the_users_own():
         calls.append(loss.item())
         return [torch.full_like(one, 2.0) for one in params]
 
-    optimizer = VSGD(net.parameters(), curvature=constant, init_batches=1, slow_start=1)
+    settings = {"curvature": constant, "init_batches": 1, "slow_start": 1}
+    optimizer = VSGD(net.parameters(), **settings)
     train(net, optimizer, 2)
     assert len(calls) == 2
+    assert optimizer.state[net[0].bias]["level_square"] == pytest.approx(4)
+    optimizer = VSGD(net.parameters(), dialect="paper", **settings)
+    train(net, optimizer, 2)
     assert torch.all(optimizer.state[net[0].bias]["mean_curvature"] == 2)
 
 
@@ -117,7 +259,9 @@ def hinge(output, target):
 
 @pytest.mark.parametrize("loss_function", [l1_loss, hinge])
 @pytest.mark.parametrize("by", ["minimize", "backward", "watch"])
-def test_a_loss_without_curvature_learns_all_the_same(loss_function, by):
+@pytest.mark.parametrize("source", ["bbprop", None])
+def test_a_loss_without_curvature_learns_all_the_same(loss_function, by, source):
+    """bbprop says that there is none; along random signs a kink may be met, and has a level, or none."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(500, 5, generator=generator)
     y = torch.sign(x[:, :1])
@@ -129,7 +273,7 @@ def test_a_loss_without_curvature_learns_all_the_same(loss_function, by):
             return loss_function(net(x), y)
 
     criterion = Loss()
-    optimizer = VSGD(net.parameters())
+    optimizer = VSGD(net.parameters(), curvature=source)
     if by == "watch":
         optimizer.watch(criterion)
     before = criterion(x, y).item()
@@ -145,11 +289,16 @@ def test_a_loss_without_curvature_learns_all_the_same(loss_function, by):
             optimizer.backward(loss) if by == "backward" else loss.backward()
             optimizer.step()
 
-    with pytest.warns(UserWarning, match="no curvature of its own"):
+    if source == "bbprop":
+        with pytest.warns(UserWarning, match="no curvature of its own"):
+            learn()
+        expected = "polyak"
+    else:
         learn()
+        expected = "finite-difference" if by == "minimize" else "hutchinson"
     with torch.no_grad():
         assert criterion(x, y).item() < 0.6 * before
-    assert list(optimizer.explain().curvature_sources) == ["polyak"]
+    assert list(optimizer.explain().curvature_sources) == [expected]
     assert all(rate < float("inf") for rate in optimizer.rates().values())
 
 
@@ -163,13 +312,14 @@ class Checkpointed(nn.Module):
         return self.net[2](hidden)
 
 
+@pytest.mark.parametrize("source", ["bbprop", None])
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.filterwarnings("ignore:bbprop cannot walk")
-def test_checkpointed_models_train(reentrant):
+def test_checkpointed_models_train(reentrant, source):
     net = Checkpointed(reentrant)
-    optimizer = VSGD(net.parameters())
+    optimizer = VSGD(net.parameters(), curvature=source)
     for x, y in batches(300):
         optimizer.minimize(lambda x=x, y=y: cross_entropy(net(x), y))
     assert accuracy(net.net) > (0.6 if reentrant else 0.8)  # finite differences are noisy
-    expected = "finite-difference" if reentrant else "bbprop"
+    expected = "finite-difference" if reentrant or source is None else "bbprop"
     assert list(optimizer.explain().curvature_sources) == [expected]

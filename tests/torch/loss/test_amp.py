@@ -86,4 +86,4 @@ def test_autocast_trains(way):
     net = model()
     optimizer = amp_training(net, way, 900, autocast=True)
     assert accuracy(net) > 0.8
-    assert list(optimizer.explain().curvature_sources) == ["bbprop"]
+    assert list(optimizer.explain().curvature_sources) == ["hutchinson"]

@@ -34,15 +34,30 @@ def test_hutchinson_works_inside_a_backward_pass(dialect):
     assert same(parameters(net), parameters(other))
 
 
-def test_a_watched_loss_given_to_backward_is_measured_once():
+@pytest.mark.parametrize("source", [None, "bbprop", "hutchinson"])
+def test_a_watched_loss_given_to_backward_is_measured_once(source):
     net, other = model(), model()
-    train(net, VSGD(net.parameters()), 15)
+    train(net, VSGD(net.parameters(), curvature=source), 15)
     criterion = nn.CrossEntropyLoss()
-    optimizer = VSGD(other.parameters())
+    optimizer = VSGD(other.parameters(), curvature=source)
     optimizer.watch(criterion)
     for x, y in batches(15):
         optimizer.minimize(lambda x=x, y=y: criterion(other(x), y))
     assert same(parameters(net), parameters(other))
+    assert optimizer.counters["sources"] == {source or "finite-difference": 15}
+
+
+@pytest.mark.parametrize("source", [None, "hutchinson"])
+def test_a_watched_loss_that_is_part_of_another_is_measured_with_it(source):
+    net = model()
+    criterion = nn.CrossEntropyLoss()
+    optimizer = VSGD(net.parameters(), curvature=source)
+    optimizer.watch(criterion)
+    for x, y in batches(5):
+        optimizer.zero_grad()
+        optimizer.backward(criterion(net(x), y) + net[0].weight.square().sum())
+        optimizer.step()
+    assert optimizer.counters["sources"] == {"hutchinson": 5}
 
 
 @dataclass

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pesky.torch import VSGD
-from pesky.torch.passes.bundle import Part
+from pesky.torch.passes.bundle import Level, Part
 from pesky.torch.passes.eager import EagerBundle
 from pesky.torch.passes.fused import FusedBundle, Move, are_same, is_fusible, move
 from pesky.torch.passes.kernels import CHUNK
@@ -15,7 +15,7 @@ SIZES = ((), (1,), (7, 3), (CHUNK,), (CHUNK + 1,), (3, CHUNK + 5))
 TOLERANCES = {torch.float32: {"rtol": 2e-4, "atol": 1e-5}, torch.float64: {"rtol": 1e-9, "atol": 1e-12}}
 
 
-def parts(granularity, dtype, fresh=True, **settings):
+def parts(granularity, dtype, fresh=True, has_levels=False, **settings):
     generator = torch.Generator().manual_seed(0)
     group = {
         "lr": 0.7,
@@ -29,7 +29,7 @@ def parts(granularity, dtype, fresh=True, **settings):
         theta = torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
         theta.grad = torch.randn(shape, generator=generator, dtype=dtype)
         curvature = torch.rand(shape, generator=generator, dtype=dtype) if fresh else None
-        part = part_of(theta, curvature, group, {})
+        part = part_of(theta, curvature, group, {}, has_levels)
         for name in ("mean_gradient", "mean_square", "mean_curvature"):
             if name in part.state:
                 part.state[name].copy_(torch.rand(shape, generator=generator, dtype=dtype))
@@ -46,42 +46,39 @@ def tensors(of):
     return found
 
 
-def directed(name):
-    """A pass that writes directions, which are then compared as the averages are."""
-
-    def run(batch):
-        floors = [0.1 * k for k in range(len(SIZES))]
-        directions = [torch.empty_like(part.theta) for part in batch.parts]
-        slope = getattr(batch, name)(floors, directions)
-        for part, direction in zip(batch.parts, directions, strict=True):
-            part.state["direction"] = direction
-        return slope
-
-    return run
+LEVELS = [Level(0.1 * k, 0.5 * k) for k in range(len(SIZES))]  # the first is that of a flat tensor
 
 
+def directed(batch):
+    """Write directions, which are then compared as the averages are."""
+    directions = [torch.empty_like(part.theta) for part in batch.parts]
+    slope, mean_squares = batch.direct(LEVELS, directions)
+    for part, direction in zip(batch.parts, directions, strict=True):
+        part.state["direction"] = direction
+    return [slope, *mean_squares]
+
+
+# What a pass works on (levels are the robust dialect's), and what it does.
 PASSES = {
-    "update": ("element", lambda batch: batch.update()),
-    "learn": ("element", lambda batch: batch.learn()),
-    "direct": ("element", directed("direct")),
-    "learn and direct": ("element", directed("learn_and_direct")),
-    "observe": ("element", lambda batch: batch.observe([3.0] * len(SIZES))),
-    "observe together": ("block", lambda batch: batch.observe([3.0] * len(SIZES))),
-    "average": ("block", lambda batch: batch.average([3.0] * len(SIZES))),
-    "descend": ("block", lambda batch: batch.descend([0.1 * k for k in range(len(SIZES))])),
-    "powers": ("element", lambda batch: batch.powers()),
+    "update": ("element", False, lambda batch: batch.update()),
+    "direct": ("element", True, directed),
+    "observe": ("element", False, lambda batch: batch.observe([3.0] * len(SIZES))),
+    "observe levels": ("element", True, lambda batch: batch.observe([3.0] * len(SIZES))),
+    "observe together": ("block", False, lambda batch: batch.observe([3.0] * len(SIZES))),
+    "average": ("block", False, lambda batch: batch.average([3.0] * len(SIZES))),
+    "average levels": ("block", True, lambda batch: batch.average([3.0] * len(SIZES))),
+    "descend": ("block", False, lambda batch: batch.descend([0.1 * k for k in range(len(SIZES))])),
+    "powers": ("element", False, lambda batch: batch.powers()),
 }
-# Learning and directing are one pass where there is no fresh curvature only.
-WITH_CURVATURE = [(name, fresh) for name in PASSES for fresh in (True, False)]
-WITH_CURVATURE.remove(("learn and direct", True))
 
 
-@pytest.mark.parametrize(("name", "fresh"), WITH_CURVATURE)
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("name", PASSES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_kernels_do_as_eager_operations(name, dtype, fresh):
-    granularity, run = PASSES[name]
+    granularity, has_levels, run = PASSES[name]
     settings = {"weight_decay": 0.0} if name == "powers" else {}  # which eager powers include
-    fused, eager = (parts(granularity, dtype, fresh, **settings) for _ in range(2))
+    fused, eager = (parts(granularity, dtype, fresh, has_levels, **settings) for _ in range(2))
     assert all(map(is_fusible, fused))
     with torch.no_grad():
         numbers = run(FusedBundle(fused)), run(EagerBundle(eager))
@@ -90,6 +87,37 @@ def test_kernels_do_as_eager_operations(name, dtype, fresh):
         torch.testing.assert_close(*(torch.tensor(each, dtype=dtype) for each in numbers), **tolerances)
     for ours, theirs in zip(tensors(fused), tensors(eager), strict=True):
         torch.testing.assert_close(ours, theirs, **TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("kind", [FusedBundle, EagerBundle])
+def test_a_direction_is_the_rules_with_a_curvature_from_the_level(kind):
+    """Written out in NumPy: h = level max(sqrt(v / mean v), 1), and p = g^2 / (h v) gradient."""
+    made = parts("element", torch.float64, has_levels=True)
+    before = [
+        [value.numpy().copy() for value in (part.theta.detach(), part.gradient)]
+        + [part.state[name].numpy().copy() for name in ("mean_gradient", "mean_square", "memory")]
+        for part in made
+    ]
+    directions = [torch.empty_like(part.theta) for part in made]
+    with torch.no_grad():
+        slope, mean_squares = kind(made).direct(LEVELS, directions)
+    expected_slope = 0.0
+    for k, (theta, gradient, g, v, tau) in enumerate(before):
+        level, inverse = LEVELS[k]
+        gradient = 0.5 * gradient + 0.1 * theta  # with the factor and the decay of the parts
+        g = (1 - 1 / tau) * g + gradient / tau
+        v = (1 - 1 / tau) * v + gradient**2 / tau
+        ratio = np.minimum(g**2 / v, 1)
+        tau = np.maximum((1 - ratio) * tau + 1, 2)
+        h = level * np.maximum(np.sqrt(v * inverse), 1)
+        p = ratio / h * gradient if level > 0 else np.zeros_like(gradient)
+        expected_slope += (gradient * p).sum()
+        state = made[k].state
+        found = [directions[k], state["mean_gradient"], state["mean_square"], state["memory"]]
+        for one, other in zip(found, (p, g, v, tau), strict=True):
+            np.testing.assert_allclose(one.numpy(), other, rtol=1e-9, atol=1e-12)
+        assert mean_squares[k] == pytest.approx(v.mean(), rel=1e-9)
+    assert slope == pytest.approx(expected_slope, rel=1e-9)
 
 
 @pytest.mark.parametrize("granularity", ["element", "block", "global"])
@@ -163,7 +191,7 @@ def test_nothing_depends_on_where_arrays_lie_in_memory():
     generator = np.random.default_rng(0)
     memory = torch.empty(100_000)
     for size in range(1, 70):
-        values = {name: torch.rand(size) + 0.1 for name in (*PIECES, "mean_square")}
+        values = {name: torch.rand(size) + 0.1 for name in PIECES}
         values["mean_square"] += values["mean_gradient"].square()
         values["memory"] += 2
         near = passed(*laid_out(memory, values, generator.permutation(len(values)), gap=0))
@@ -171,7 +199,8 @@ def test_nothing_depends_on_where_arrays_lie_in_memory():
         assert all(torch.equal(one, other) for one, other in zip(near, far, strict=True))
 
 
-PIECES = ("theta", "gradient", "curvature", "mean_gradient", "mean_curvature", "memory", "direction")
+AVERAGES = ("mean_gradient", "mean_square", "memory")
+PIECES = ("theta", "gradient", "curvature", *AVERAGES, "direction")
 
 
 def laid_out(memory, values, order, gap):
@@ -182,17 +211,13 @@ def laid_out(memory, values, order, gap):
         there[name] = memory[place : place + len(values[name])].copy_(values[name])
         place += len(values[name]) + gap
     group = {"granularity": "element", "curvature_floor": None, "weight_decay": 0.01, "lr": 1.0}
-    state = {name: there[name] for name in ("mean_gradient", "mean_square", "mean_curvature", "memory")}
+    state = {name: there[name] for name in AVERAGES}
     return Part(there["theta"], there["gradient"], there["curvature"], group, state), there["direction"]
 
 
 def passed(part, direction):
     """Return what all passes of a robust step compute."""
-    found = [torch.tensor(FusedBundle([part]).learn())]
-    found.append(torch.tensor(FusedBundle([part]).direct([0.3], [direction])))
-    found.append(direction.clone())
-    part.curvature = None
-    found.append(torch.tensor(FusedBundle([part]).learn_and_direct([0.3], [direction])))
-    found.append(direction.clone())
+    slope, mean_squares = FusedBundle([part]).direct([Level(0.3, 2.0)], [direction])
+    found = [torch.tensor([slope, *mean_squares], dtype=torch.float64), direction.clone()]
     found.append(torch.tensor(FusedBundle([part]).powers()))
     return found + [one.clone() for one in part.state.values()]

@@ -20,10 +20,12 @@ def test_a_checkpoint_of_the_first_version_goes_on(form, granularity):
     assert all(same_bits(one, saved["model"][name]) for name, one in model.named_parameters())
     told = optimizer.explain()
     assert told.steps == saved["optimizer"]["counters"]["steps"] == 45
-    assert all(rate > 0 for rate in optimizer.rates().values())
-    if form != "paper":
-        assert optimizer.collective.scale == saved["optimizer"]["collective"]["scale"]
+    if form == "paper":
+        assert all(rate > 0 for rate in optimizer.rates().values())
+    else:  # along other directions, of which nothing is known before the next step
+        assert optimizer.collective.scale == 0
     first = train(form, model, optimizer, 1, seed=2)[0]
+    assert all(rate > 0 for rate in optimizer.rates().values())
     last = train(form, model, optimizer, 40, seed=2)[-1]
     assert optimizer.explain().steps == 86
     assert not optimizer.explain().skipped

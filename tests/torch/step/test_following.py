@@ -248,3 +248,18 @@ def test_minimize_goes_on_in_the_form_that_was_begun():
             mixed.minimize(lambda x=x, y=y: F.cross_entropy(other(x), y))
     assert mixed.counters["form"] == "following"
     close(parameters(net), parameters(other), rtol=1e-4, atol=1e-6)
+
+
+def test_one_surprise_after_a_perfect_fit_does_not_undo_it():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 1, bias=False, dtype=torch.float64)
+    optimizer = VSGD(layer.parameters())
+    for step in range(400):
+        x = torch.randn(16, 3, dtype=torch.float64)
+        target = x.sum(1, keepdim=True)
+        optimizer.zero_grad()
+        loss = (layer(x) - target - float(step == 399)).square().mean()
+        optimizer.backward(loss)
+        optimizer.step()
+    assert optimizer.collective.shortened >= 1
+    torch.testing.assert_close(layer.weight, torch.ones_like(layer.weight), rtol=0.0, atol=1e-3)

@@ -7,10 +7,11 @@ import torch.nn.functional as F
 from pesky import length
 from pesky.length import Length
 from pesky.torch import VSGD
+from tests.torch.loops import step_in_form
 from tests.torch.robust import classes, mlp, robust, train, values
 
 EVERY = 5
-LOSS_EVERY = 3  # losses are evaluated again twice as often as curvature is measured
+LOSS_EVERY = 2  # losses are evaluated again
 INITIAL = 10
 EARLY = 120  # moves, a multiple of both, after which measurements are as seldom as they may be
 
@@ -30,25 +31,28 @@ def counted_calls(steps, step):
     return calls[INITIAL + EARLY :]
 
 
-def test_a_loss_is_evaluated_again_only_where_it_is_measured():
+@pytest.mark.parametrize("every", [None, EVERY, 50])
+def test_a_loss_is_evaluated_again_only_where_it_is_measured(every):
     torch.manual_seed(0)
     model = mlp()
-    optimizer = robust(model, curvature_every=EVERY)
+    optimizer = robust(model, curvature_every=every, curvature="bbprop")
 
     def step(x, y, counting):
         optimizer.minimize(lambda: (counting(), F.cross_entropy(model(x), y))[1])
 
     calls = counted_calls(INITIAL + EARLY + 20 * LOSS_EVERY, step)
-    measured = calls[::LOSS_EVERY]  # at the end of the step, at the average; seldom, whether it repeats
-    assert set(measured) <= {3, 4}
-    assert measured.count(4) <= 2  # as seldom as powers of two
+    measured = calls[::LOSS_EVERY]
+    ends, averages = measured[1::2], measured[::2]  # at the end of the step; at the average as well
+    assert set(ends) <= {2, 3}
+    assert set(averages) <= {3, 4}
+    assert ends.count(3) + averages.count(4) <= 2  # whether it repeats: as seldom as powers of two
     assert all(count == 1 for place, count in enumerate(calls) if place % LOSS_EVERY)
 
 
 def test_a_loss_given_again_is_called_only_where_it_is_measured():
     torch.manual_seed(0)
     model = mlp()
-    optimizer = robust(model, curvature_every=EVERY)
+    optimizer = robust(model, curvature="bbprop")
 
     def step(x, y, counting):
         optimizer.zero_grad()
@@ -70,31 +74,131 @@ def test_it_still_learns(every):
     assert F.cross_entropy(model(x), y) < 0.3
 
 
-def test_every_fourth_step_is_the_same_as_not_saying_so():
+def test_a_finite_difference_is_one_more_evaluation():
+    """Steps that measure curvature call their closure once more than those that take it from bbprop."""
+    counts, measured = {}, []
+    for source in (None, "bbprop"):
+        torch.manual_seed(0)
+        model = mlp()
+        optimizer = robust(model, lr=0.0, curvature=source)
+
+        def step(x, y, counting, optimizer=optimizer, model=model, source=source):
+            if source is None:
+                measured.append(optimizer._is_due())
+            optimizer.minimize(lambda: (counting(), F.cross_entropy(model(x), y))[1])
+
+        counts[source] = counted_calls(INITIAL + EARLY + 40, step)
+    more = [one - other for one, other in zip(counts[None], counts["bbprop"], strict=True)]
+    assert more == [int(due) for due in measured[INITIAL + EARLY :]]
+    assert 5 <= sum(more) <= 7
+
+
+def test_a_bound_that_is_never_reached_is_the_same_as_none():
     torch.manual_seed(0)
     one = mlp()
     other = mlp()
     other.load_state_dict(one.state_dict())
-    train(robust(one, curvature_every=4), one, classes(120))
+    train(robust(one, curvature_every=10**6), one, classes(120))
     train(VSGD(other.parameters()), other, classes(120))
     assert torch.equal(values(one), values(other))
 
 
-def test_at_first_every_step_is_measured():
+def measured_moves(steps, form="measuring", **settings):
+    """Return whether each initial batch, and which moves, measured curvature."""
     torch.manual_seed(0)
     model = mlp()
-    optimizer = robust(model, curvature_every=EVERY)
+    optimizer = robust(model, lr=0.0, **settings)  # which never has an accident
     measured = []
-    for batch in classes(INITIAL + EARLY + 2 * EVERY):
-        before = optimizer.counters["sources"].get("bbprop", 0)
+    for x, y in classes(INITIAL + steps):
+        before = sum(optimizer.counters["sources"].values())
+        step_in_form(form, optimizer, lambda x=x, y=y: F.cross_entropy(model(x), y))
+        measured.append(sum(optimizer.counters["sources"].values()) - before)
+    assert set(measured) == {0, 1}
+    return measured[:INITIAL], [move for move, count in enumerate(measured[INITIAL:]) if count]
+
+
+@pytest.mark.parametrize("form", ["measuring", "following"])
+@pytest.mark.parametrize("most", [None, EVERY])
+def test_curvature_is_measured_at_distances_of_a_share_of_the_moves_so_far(form, most):
+    initial, moves = measured_moves(300, form, curvature_every=most)
+    expected = [0]
+    for move in range(1, 300):
+        distance = max(1, move // 20)
+        if move - expected[-1] >= min(distance, most or distance):
+            expected.append(move)
+    assert initial == [1] * INITIAL
+    assert moves == expected
+    assert moves[:20] == list(range(20))
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_papers_dialect_measures_in_every_step_or_one_of_so_many(every):
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = VSGD(model.parameters(), dialect="paper", curvature_every=every)
+    due = []
+    for batch in classes(INITIAL + 12):
+        due.append(optimizer._is_due())
         train(optimizer, model, [batch])
-        measured.append(optimizer.counters["sources"]["bbprop"] > before)
-    after = measured[INITIAL:]
-    assert all(measured[:INITIAL])
-    assert all(after[: 2 * int(length.MEMORY)])
-    assert [place % EVERY == 0 for place in range(100, len(after))] == after[100:]
-    counts = [sum(after[start : start + 20]) for start in range(0, EARLY, 20)]
-    assert counts == sorted(counts, reverse=True)
+    assert due == [True] * INITIAL + [move % every == 0 for move in range(12)]
+
+
+def test_after_a_step_into_a_wall_curvature_is_measured():
+    theta = torch.nn.Parameter(torch.tensor([5.0]))
+    optimizer = VSGD([theta])
+    torch.manual_seed(0)
+    for _ in range(INITIAL + EARLY + 2):
+        noise = torch.randn(1)
+        optimizer.minimize(lambda noise=noise: (theta - noise).square().sum())
+    assert not optimizer._is_due()
+    wall = theta.item() - 1e-3
+    optimizer.minimize(lambda: 100 * theta.sum() + 1e6 * F.relu(wall - theta).square().sum())
+    assert optimizer.collective.shortened == 1
+    assert optimizer._is_due()
+    optimizer.minimize(lambda: theta.square().sum())
+    assert not optimizer._is_due()
+
+
+@pytest.mark.parametrize("form", ["measuring", "following"])
+def test_after_a_step_that_was_undone_curvature_is_measured(form):
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    batches = list(classes(INITIAL + EARLY + 3))
+    for x, y in batches[:-1]:
+        step_in_form(form, optimizer, lambda x=x, y=y: F.cross_entropy(model(x), y))
+    assert not optimizer._is_due()
+    x, y = batches[-1]
+
+    def loss():
+        return F.cross_entropy(model(x), y)
+
+    for _ in range(2):  # of which the first is the batch's fault, and the second the last step's
+        assert not optimizer._is_due()
+        optimizer.zero_grad()
+        optimizer.backward(loss(), again=loss if form == "measuring" else None)
+        model[0].bias.grad[1] = torch.inf
+        optimizer.step()
+    assert optimizer.collective.restored == 1
+    assert optimizer._is_due()
+
+
+def test_levels_stay_until_the_next_measurement():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    changed = []
+    for batch in classes(INITIAL + EARLY + 40):
+        before = [dict(optimizer.state[one]) for one in model.parameters()]
+        due = optimizer._is_due()
+        train(optimizer, model, [batch])
+        after = [optimizer.state[one] for one in model.parameters()]
+        same = [
+            one.get("level_square") == other["level_square"]
+            for one, other in zip(before, after, strict=True)
+        ]
+        changed.append((due, any(same), all(same)))
+    assert set(changed) == {(True, False, False), (False, True, True)}
 
 
 def test_the_first_slope_may_come_where_nothing_is_due():
@@ -111,8 +215,7 @@ def test_the_first_slope_may_come_where_nothing_is_due():
     torch.testing.assert_close(layer.weight, torch.ones(1, 3), rtol=0.0, atol=0.01)
 
 
-def test_a_curvature_stands_for_itself_while_a_new_group_collects():
-    """As then every step is measured."""
+def test_every_step_is_measured_while_a_new_group_collects():
     ends = []
     for every in (1, 4):
         torch.manual_seed(0)
@@ -129,8 +232,9 @@ def test_a_curvature_stands_for_itself_while_a_new_group_collects():
         for _ in range(5):
             noise = torch.randn(2)
             optimizer.minimize(lambda noise=noise, loss=loss: loss(2.0, noise))
-        ends.append(optimizer.state[theta]["mean_curvature"])
-    torch.testing.assert_close(*ends, rtol=0.02, atol=0.0)
+        ends.append(optimizer.state[theta]["level_square"])
+    expected = 4 - 3 * (1 - 1 / length.FEWEST) ** 5  # five squares of 2 after many of 1
+    assert ends == pytest.approx([expected] * 2, rel=0.02)
 
 
 @pytest.mark.slow
@@ -157,29 +261,6 @@ def test_averages_look_back_as_many_steps_but_not_too_few_measurements():
     assert length.measurements(Length(), 40.0) == 40
     assert length.measurements(Length(interval=4.0), 40.0) == 10
     assert length.measurements(Length(interval=100.0), 40.0) == length.FEWEST
-
-
-def test_a_measured_curvature_stands_for_the_steps_without_one():
-    """Where curvatures are constant, their average is the same however seldom they are measured."""
-    ends = []
-    for every in (1, 4):
-        torch.manual_seed(0)
-        model = torch.nn.Linear(3, 1)
-        optimizer = robust(model, curvature_every=every)
-        for bend in [1.0] * 120 + [2.0] * 121:
-            x = torch.eye(3).repeat(8, 1)
-            noise = torch.randn(24, 1)
-
-            def loss(model=model, x=x, noise=noise, bend=bend):
-                return bend * F.mse_loss(model(x), noise)
-
-            optimizer.minimize(loss)
-        state = optimizer.state[model.bias]
-        ends.append((state["mean_curvature"].item(), state["memory"].item()))
-    (often, _), (seldom, memory) = ends
-    assert memory > 16
-    assert 2.0 < seldom < 4.0
-    assert abs(seldom - often) < 0.3
 
 
 def test_a_steep_batch_is_measured_out_of_turn():
