@@ -79,6 +79,7 @@ def _told(collective: dict[str, Any] | None) -> list[str]:
     return [
         f"scale {collective['scale']:.3g} times caution {collective['caution']:.3g}, so far {history}; "
         f"steps shortened: {collective['shortened']}; undone: {collective['restored']}; "
+        f"changes of the data: {collective['changes']}; "
         f"visible: the {'average' if collective['shows_average'] else 'iterate'}"
     ]
 

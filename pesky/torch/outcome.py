@@ -1,8 +1,9 @@
 """Steps that are not taken: why, and what a user can do about it."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 __all__ = [
+    "ASTRAY",
     "CURVATURE",
     "DIRECTION",
     "GRADIENT",
@@ -20,6 +21,7 @@ __all__ = [
 
 NOT_FINITE = "loss not finite"
 HIGHER = "loss much higher after the last step"
+ASTRAY = "losses higher after the last steps"
 TURNED = "slope turned round after the last step"
 GRADIENT = "gradient not finite, or its square"
 CURVATURE = "curvature not finite"
@@ -34,6 +36,7 @@ _STEPS = "print(optimizer.explain()) shows more; granularity='block' is steadier
 REMEDIES = {
     NOT_FINITE: _DATA,
     HIGHER: "the last step is undone each time; " + _STEPS,
+    ASTRAY: "the average of earlier parameters is gone on from each time; " + _STEPS,
     TURNED: "the last step is undone each time; " + _STEPS,
     GRADIENT: "torch.autograd.set_detect_anomaly(True) names the operation; " + _DATA,
     CURVATURE: "curvature='finite-difference' with minimize, or 'hutchinson', measures in other ways",
@@ -53,7 +56,8 @@ class Outcome(NamedTuple):
     """What became of a step."""
 
     skipped: str | None = None  # the reason, if nothing moved that was to
-    undo: bool = False  # whether the step before is to be undone
+    undo: Literal["previous", "average"] | None = None  # the place to go back to, if there is one
+    changed: bool = False  # whether the data is not what it was
     held: bool = False  # whether entries stayed, as they would not be finite
 
     def joined(self, held: bool) -> "Outcome":

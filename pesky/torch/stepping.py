@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, distributed
 from torch.optim import Optimizer
@@ -33,6 +33,7 @@ from pesky.torch.step.levels import forget_level, has_level
 from pesky.torch.step.parts import (
     begin_shared,
     bundles_of,
+    forget_beyond,
     is_collecting,
     part_of,
     polyak_curvature,
@@ -153,10 +154,23 @@ class SteppingOptimizer(Optimizer):
         losses = Losses(pending.evaluations, self.param_groups, among)
         try:
             outcome = measuring.trouble(losses, self.collective, self._places)
-            return self._advance(parts, losses, among) if outcome.skipped is None else outcome
+            if outcome.skipped is not None:
+                return outcome
+            if outcome.changed:
+                self._start_anew(losses.first)
+            return self._advance(parts, losses, among)
         finally:
             if not self._inside:
                 self._places.stay()
+
+    def _start_anew(self, loss: float) -> None:
+        """Go on with data that has changed: what is known weighs no more than initial batches do."""
+        self._places.start_over()
+        self.collective.start_anew()
+        length.add_loss(self.collective, loss)
+        for state in (*self.state.values(), *(group["shared"] for group in self.param_groups)):
+            forget_beyond(state, float(self.init_batches))
+        self.counters |= {"moves": 0, "measured": None}
 
     def _advance(self, parts: list[Part], losses: Losses | None, among: Any) -> Outcome:
         """Let parts collect or move, unless gradients or curvatures are missing or not finite."""
@@ -171,7 +185,7 @@ class SteppingOptimizer(Optimizer):
         reason = unusable(bundles, start)
         if reason is not None:
             # One such batch is the data's fault; of two in a row the last step may be the reason.
-            return Outcome(skipped=reason, undo=self.progress.skipped > 0)
+            return Outcome(skipped=reason, undo=self._suspect())
         accidents = self._accidents()
         if self.counters["form"] == "paper":
             outcome = Outcome(held=paper.step(bundles, start))
@@ -185,6 +199,10 @@ class SteppingOptimizer(Optimizer):
         still = [part for part in new if is_collecting(part.state, self.init_batches)]
         self.counters["collecting"] = bool(still)
         return outcome
+
+    def _suspect(self) -> Literal["previous"] | None:
+        """Return where to go back to if this is the second bad batch in a row."""
+        return "previous" if self.progress.skipped > 0 else None
 
     def _accidents(self) -> float:
         """Return how many steps were too long so far."""
@@ -208,7 +226,7 @@ class SteppingOptimizer(Optimizer):
         if factors is None:
             return Outcome(skipped=SCALER)
         if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
-            return Outcome(skipped=NOT_FINITE, undo=self.progress.skipped > 0)
+            return Outcome(skipped=NOT_FINITE, undo=self._suspect())
         for part in parts:
             part.gradient_factor, part.curvature_factor = factors
         loss, shown = pending.loss * factors[1], pending.shown_loss or 0.0
@@ -238,8 +256,8 @@ class SteppingOptimizer(Optimizer):
 
     def _conclude(self, outcome: Outcome) -> None:
         """Count the step, or say why it was not taken."""
-        if outcome.undo:
-            self._undo()
+        if outcome.undo is not None:
+            self._undo(outcome.undo)
         if outcome.held:
             self._say("held", words.HELD)
         reason = outcome.skipped
@@ -258,11 +276,11 @@ class SteppingOptimizer(Optimizer):
         else:
             self._say(reason, message)
 
-    def _undo(self) -> None:
-        """Go back to before the last step, and see how curved the loss is there."""
+    def _undo(self, place: str) -> None:
+        """Go back to before the last step, or to the average, and see how curved the loss is there."""
         self.counters["measured"] = None
         if self.counters["form"] == "measuring":
-            self._places.undo()
+            self._places.undo(place)
             self._places.stay()
         elif self.counters["form"] == "following":
             following.undo(self.state.items(), self.collective)

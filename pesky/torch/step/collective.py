@@ -22,6 +22,10 @@ class Collective(Length):
     has_statistics: bool = False  # whether there are buffers that passes change, such as batch norm's
     last_slope: float = 0.0  # g.p of the last step, where the scale follows gradients
     spared_slope: float = 0.0  # of it, what an lr below 1 wants left
+    excess: float = 0.0  # of fresh losses over usual ones, summed up; see `alarm.py`
+    calm_loss: float = 0.0  # the usual one, before there was any
+    calm_spread: float = 0.0  # and its standard deviation
+    changes: int = 0  # of the data, that losses told of
     history: list[float] = field(default_factory=list)  # caution times scale, at equal distances
     distance: int = 1
     since: int = 0  # the last entry of the history
@@ -69,6 +73,13 @@ class Collective(Length):
         """Forget what is known about the length, as another form goes on with other measurements."""
         for name in length.NAMES:
             setattr(self, name, getattr(_NOTHING_KNOWN, name))
+
+    def start_anew(self) -> None:
+        """Find the length anew, as the data has changed; what happened so far stays counted."""
+        shortened, restored = self.shortened, self.restored
+        self.forget()
+        self.shortened, self.restored = shortened, restored
+        self.changes += 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain numbers by their names, for `from_dict`."""

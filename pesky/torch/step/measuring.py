@@ -1,6 +1,7 @@
 """A robust step whose length is measured: the form of `minimize`, in the words of docs/theory.md.
 
-1. Trouble: if the last step raised the loss of this batch grossly, it is undone.
+1. Trouble: if the last step raised the loss of this batch grossly, it is undone; if losses have risen
+   for a while, either steps ran away, which the average undoes, or the data has changed.
 2. Direction: the paper's step p, with curvatures below their tensor's mean raised to it.
 3. Length: the scale a for which the loss along -a p is lowest, from losses at the end of steps.
 4. Caution: the share of it that is used, from comparing the iterate with the average of the iterates.
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from pesky import length
 from pesky.torch.loss.again import Losses
-from pesky.torch.outcome import DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
+from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
 from pesky.torch.passes.bundle import Bundle, Start
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.step import alarm
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
 from pesky.torch.step.places import Places
@@ -28,7 +30,8 @@ __all__ = ["step", "trouble"]
 def trouble(losses: Losses, collective: Collective, places: Places) -> Outcome:
     """Tell whether this batch can be learnt from, and whether the last step is to be undone.
 
-    That is so if the last step raised the loss of this batch, which it had not seen, grossly.
+    That is so if the last step raised the loss of this batch, which it had not seen, grossly, or if
+    several of them raised losses by more than chance and the average of the iterates is free of that.
     """
     is_finite = isfinite(losses.first)
     if not is_finite or length.is_suspicious(collective, losses.first):
@@ -38,11 +41,29 @@ def trouble(losses: Losses, collective: Collective, places: Places) -> Outcome:
             before = losses.again()
             places.go("iterate")
             if isfinite(before) and not losses.first - before <= length.gross_rise(collective):
-                return Outcome(skipped=HIGHER if is_finite else NOT_FINITE, undo=True)
+                return Outcome(skipped=HIGHER if is_finite else NOT_FINITE, undo="previous")
         if not is_finite:
             return Outcome(skipped=NOT_FINITE)
-    length.add_loss(collective, losses.first)
-    return Outcome()
+    outcome = (
+        _after_alarm(losses, collective, places)
+        if alarm.is_raised(collective, losses.first)
+        else Outcome()
+    )
+    if outcome.skipped is None and not outcome.changed:
+        length.add_loss(collective, losses.first)
+    return outcome
+
+
+def _after_alarm(losses: Losses, collective: Collective, places: Places) -> Outcome:
+    """Find out from the average whether steps or the data raised the losses of fresh batches."""
+    alarm.rebase(collective)
+    losses.repeat_first()
+    places.go("average")
+    of_average = losses.again()
+    places.go("iterate")
+    if alarm.has_run_away(collective, losses.first, of_average):
+        return Outcome(skipped=ASTRAY, undo="average")
+    return Outcome(changed=True)
 
 
 def step(

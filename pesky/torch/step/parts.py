@@ -21,6 +21,7 @@ __all__ = [
     "bundles_of",
     "count",
     "fit",
+    "forget_beyond",
     "is_collecting",
     "keep",
     "part_of",
@@ -115,6 +116,15 @@ def _begin(parameter: Tensor, granularity: str, by_rows: bool, has_levels: bool)
 def begin_shared() -> State:
     """Return what tensors that share a rate have in common: a tensor's own, or a group's."""
     return {"power": 0.0, "memory": rule.START_MEMORY, "rate": 0.0, "signal": 0.0}
+
+
+def forget_beyond(state: State, memory: float) -> None:
+    """Let averages weigh no more than so many samples, so that the next ones soon prevail."""
+    kept = state.get("memory")
+    if isinstance(kept, Tensor):
+        kept.clamp_(max=memory)
+    elif kept is not None:
+        state["memory"] = min(kept, memory)
 
 
 def is_collecting(state: State, init_batches: int) -> bool:

@@ -45,7 +45,7 @@ class Places:
         self._let_go()
         name = self._collective.visible
         if self._is_changed(name) or (visible_is_iterate and name == "average"):
-            self._start_over()
+            self.start_over()
         elif name == "average":
             self.go("iterate")
 
@@ -137,11 +137,11 @@ class Places:
         state["iterate"], state["previous"] = state["previous"], state["iterate"]
 
     @torch.no_grad()
-    def undo(self) -> None:
-        """Go back to the previous iterate."""
+    def undo(self, name: str) -> None:
+        """Go back to the previous iterate, or to the average."""
         moved = self._moved()
         if moved and length.restore(self._collective):
-            torch._foreach_copy_(self._at("iterate", moved), self._at("previous", moved))
+            torch._foreach_copy_(self._at("iterate", moved), self._at(name, moved))
 
     def _is_changed(self, name: str) -> bool:
         """Whether parameters are not what was made visible; without a word if on another device."""
@@ -154,7 +154,8 @@ class Places:
         )
 
     @torch.no_grad()
-    def _start_over(self) -> None:
+    def start_over(self) -> None:
+        """Let the parameters be all of their places."""
         length.start_over(self._collective)
         for one in self._moved():
             for name in _NAMES:
