@@ -23,6 +23,7 @@ __all__ = [
     "first_pass",
     "given_again",
     "gradients_after",
+    "gradients_of",
     "put_back",
 ]
 
@@ -285,28 +286,35 @@ def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manne
     return found
 
 
+def gradients_of(
+    again: Closure, state: RandomState | None, parameters: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return the gradients of a loss that is evaluated again; `.grad` and buffers are not touched.
+
+    Without a `state` the randomness is that which comes next, and comes next again afterwards.
+    """
+    with same_randomness(state), untouched_buffers(), torch.enable_grad():
+        found = torch.autograd.grad(again(), parameters, allow_unused=True)
+    return [
+        torch.zeros_like(parameter) if gradient is None else gradient
+        for parameter, gradient in zip(parameters, found, strict=True)
+    ]
+
+
 @torch.no_grad()
 def gradients_after(
     again: Closure, state: RandomState | None, parameters: Sequence[Tensor], steps: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the steps as they were taken, for adding rounds, and the gradients at their ends.
 
-    The parameters have the same bits as before afterwards, and `.grad` is not touched.
+    The parameters have the same bits as before afterwards.
     """
     before = [parameter.clone() for parameter in parameters]
-    with same_randomness(state), untouched_buffers():
-        try:
-            for parameter, step in zip(parameters, steps, strict=True):
-                parameter.add_(step)
-            taken = [one - start for one, start in zip(parameters, before, strict=True)]
-            with torch.enable_grad():
-                loss = again()
-            found = torch.autograd.grad(loss, parameters, allow_unused=True)
-        finally:
-            for parameter, value in zip(parameters, before, strict=True):
-                parameter.copy_(value)
-    gradients = [
-        torch.zeros_like(parameter) if gradient is None else gradient
-        for parameter, gradient in zip(parameters, found, strict=True)
-    ]
-    return taken, gradients
+    try:
+        for parameter, step in zip(parameters, steps, strict=True):
+            parameter.add_(step)
+        taken = [one - start for one, start in zip(parameters, before, strict=True)]
+        return taken, gradients_of(again, state, parameters)
+    finally:
+        for parameter, value in zip(parameters, before, strict=True):
+            parameter.copy_(value)

@@ -18,7 +18,7 @@ from pesky.errors import InputError
 from pesky.torch.curvature import Mode
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.curvature.sources import Values, finite_difference
-from pesky.torch.loss.again import Evaluation, RandomState, gradients_after
+from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -118,7 +118,7 @@ class Backward:
     ) -> str | None:
         """Do `(scale loss).backward()`; return the source of its curvature, None if none was wanted.
 
-        `again` computes the loss once more, after the random state `state`.
+        `again` computes the loss once more, after the random state `state`; None: that is not known.
         """
         try:
             return self._run(loss, wanted, again, state, scale)
@@ -159,9 +159,11 @@ class Backward:
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
             assert again is not None
-            gradients = _gradients_of(differentiate, wanted.parameters)
+            gradients = _gradients_left_by(differentiate, wanted.parameters)
             here = {one: gradient / factor for one, gradient in gradients.items()}
             with self._running():  # the loss may be watched, too
+                if state is None:  # the closure may draw other dropout masks than this loss had
+                    here = dict(zip(here, gradients_of(again, state, list(here)), strict=True))
                 values = finite_difference(partial(gradients_after, again, state), here, wanted.seed)
         else:
             differentiate()
@@ -237,7 +239,7 @@ def _untapped(loss: Tensor) -> Tensor:
     return loss
 
 
-def _gradients_of(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
+def _gradients_left_by(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
     """Run a backward pass; return what it added to each parameter's `.grad`."""
     before = {one: one.grad.clone() for one in parameters if one.grad is not None}
     differentiate()

@@ -242,6 +242,24 @@ def test_the_second_evaluation_leaves_no_trace():
     assert same(net.buffers(), twin.buffers())
 
 
+def test_dropout_masks_do_not_count_as_a_change_of_the_gradient():
+    """A loss that is given had masks of its own: both gradients of the difference are the closure's."""
+    levels = []
+    for way in ("minimize", "again"):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 3))
+        optimizer = VSGD(net.parameters())
+        drawn, step = [], WAYS[way][0]
+        for x, y in batches(10, size=64):
+            step(optimizer, lambda x=x, y=y, net=net: cross_entropy(net(x), y))
+            drawn.append(torch.rand(1))
+            optimizer.zero_grad()
+        found = [optimizer.state[one]["level_square"] ** 0.5 for one in net.parameters()]
+        levels.append((torch.tensor(found), torch.cat(drawn)))
+    assert torch.all((levels[0][0] / levels[1][0]).log().abs() < 0.4)
+    assert torch.equal(levels[0][1], levels[1][1])  # the closure leaves no trace
+
+
 def test_finite_differences_need_the_loss_again():
     net = model()
     optimizer = VSGD(net.parameters(), curvature="finite-difference")
