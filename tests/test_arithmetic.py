@@ -22,9 +22,6 @@ COUNTS = {
     direction: {
         "follow_gradient": 4,
         "relative_square": 2,
-        "weighted_average": 4,
-        "learn": 8,
-        "rate_along": 4,
     },
     length: {"measured_curvature": 3, "next_scale": 3, "next_caution": 3},
 }
