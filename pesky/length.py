@@ -70,7 +70,7 @@ class Length:
     averaged: float = 0.0  # moves that the average of the iterates consists of
     shortened: float = 0.0  # steps that were too long
     restored: float = 0.0  # steps that were undone
-    undoable: float = 0.0  # 0 or 1: the iterate before the last step is at hand
+    undoable: float = 0.0  # 0 or 1: there is a last step, and it has not been undone
     shows_average: float = 0.0  # 0 or 1: the average is visible
     next_slope: float = 0.0  # E[g.p] with the g after the step
     next_slope_memory: float = 0.0

@@ -10,7 +10,14 @@ from pesky.errors import InputError
 from pesky.torch.step.levels import NO_LEVEL, State, has_level, mean_of
 from pesky.torch.step.parts import keep
 
-__all__ = ["check_keys", "check_shapes", "give_levels", "is_foreign", "restore_tensors"]
+__all__ = [
+    "check_keys",
+    "check_shapes",
+    "give_levels",
+    "is_foreign",
+    "restore_tensors",
+    "without_previous",
+]
 
 _OWN_SETTING = "granularity"  # that no other optimizer's groups have
 _BY_ROWS = ("initial",)  # what sparse gradients have a number a row for
@@ -30,6 +37,15 @@ def is_foreign(state_dict: dict[str, Any]) -> bool:
     return any(_OWN_SETTING not in group for group in groups) or any(
         "initial" not in state for state in states if state
     )
+
+
+def without_previous(state_dict: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the iterates before the last step, which states of up to 0.2 hold."""
+    states = {
+        number: {name: value for name, value in state.items() if name != "previous"}
+        for number, state in state_dict["state"].items()
+    }
+    return {**state_dict, "state": states}
 
 
 def check_shapes(state_dict: dict[str, Any], parameters: Sequence[Tensor]) -> None:

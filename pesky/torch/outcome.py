@@ -1,6 +1,6 @@
 """Steps that are not taken: why, and what a user can do about it."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 __all__ = [
     "ASTRAY",
@@ -33,10 +33,11 @@ SCALER = "the loss scaler found inf or nan"
 
 _DATA = "look for NaN, inf or no samples at all in the batch, and for overflow in the model"
 _STEPS = "print(optimizer.explain()) shows more; granularity='block' is steadier"
+_BACK = "the average of earlier parameters is gone on from each time; "
 REMEDIES = {
     NOT_FINITE: _DATA,
-    HIGHER: "the last step is undone each time; " + _STEPS,
-    ASTRAY: "the average of earlier parameters is gone on from each time; " + _STEPS,
+    HIGHER: _BACK + _STEPS,
+    ASTRAY: _BACK + _STEPS,
     TURNED: "the last step is undone each time; " + _STEPS,
     GRADIENT: "torch.autograd.set_detect_anomaly(True) names the operation; " + _DATA,
     CURVATURE: "curvature='finite-difference' with minimize, or 'hutchinson', measures in other ways",
@@ -56,7 +57,7 @@ class Outcome(NamedTuple):
     """What became of a step."""
 
     skipped: str | None = None  # the reason, if nothing moved that was to
-    undo: Literal["previous", "average"] | None = None  # the place to go back to, if there is one
+    undo: bool = False  # whether to go back to the average, which has not seen the last step
     changed: bool = False  # whether the data is not what it was
     held: bool = False  # whether entries stayed, as they would not be finite
 

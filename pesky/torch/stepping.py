@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 from math import inf
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, distributed
 from torch.optim import Optimizer
@@ -16,6 +16,7 @@ from pesky.torch.checkpoints import (
     give_levels,
     is_foreign,
     restore_tensors,
+    without_previous,
 )
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.loss.again import Losses, Manner
@@ -200,9 +201,9 @@ class SteppingOptimizer(Optimizer):
         self.counters["collecting"] = bool(still)
         return outcome
 
-    def _suspect(self) -> Literal["previous"] | None:
-        """Return where to go back to if this is the second bad batch in a row."""
-        return "previous" if self.progress.skipped > 0 else None
+    def _suspect(self) -> bool:
+        """Whether this is the second bad batch in a row."""
+        return self.progress.skipped > 0
 
     def _accidents(self) -> float:
         """Return how many steps were too long so far."""
@@ -256,8 +257,8 @@ class SteppingOptimizer(Optimizer):
 
     def _conclude(self, outcome: Outcome) -> None:
         """Count the step, or say why it was not taken."""
-        if outcome.undo is not None:
-            self._undo(outcome.undo)
+        if outcome.undo:
+            self._undo()
         if outcome.held:
             self._say("held", words.HELD)
         reason = outcome.skipped
@@ -276,11 +277,11 @@ class SteppingOptimizer(Optimizer):
         else:
             self._say(reason, message)
 
-    def _undo(self, place: str) -> None:
-        """Go back to before the last step, or to the average, and see how curved the loss is there."""
+    def _undo(self) -> None:
+        """Go back to before the last step, and see how curved the loss is there."""
         self.counters["measured"] = None
         if self.counters["form"] == "measuring":
-            self._places.undo(place)
+            self._places.undo()
             self._places.stay()
         elif self.counters["form"] == "following":
             following.undo(self.state.items(), self.collective)
@@ -362,6 +363,7 @@ class SteppingOptimizer(Optimizer):
         if is_foreign(state_dict):
             words.say(words.FOREIGN)
             return
+        state_dict = without_previous(state_dict)
         check_shapes(state_dict, [one for group in self.param_groups for one in group["params"]])
         super().load_state_dict(state_dict)
         restore_tensors(self, state_dict)

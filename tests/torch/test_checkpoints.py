@@ -79,3 +79,21 @@ def test_a_checkpoint_of_float32_goes_on_in_float64(form):
         step_in_form(form, resumed, lambda x=x, y=y: cross_entropy(wide(x.double()), y))
     train_in_form(form, net, optimizer, 20, seed=2)
     close([one.float() for one in parameters(wide)], parameters(net), rtol=1e-2, atol=1e-3)
+
+
+def test_a_checkpoint_with_previous_iterates_goes_on_without_them():
+    net, other = model(), model()
+    optimizer, resumed = VSGD(net.parameters()), VSGD(other.parameters())
+    train(net, optimizer, 30)
+    other.load_state_dict(net.state_dict())
+    old = optimizer.state_dict()
+    for state in old["state"].values():
+        state["previous"] = torch.full_like(state["iterate"], float("nan"))
+    resumed.load_state_dict(through_file(old))
+    assert all("previous" not in state for state in resumed.state.values())
+    assert all("previous" in state for state in old["state"].values())
+    for state in optimizer.state.values():
+        del state["previous"]  # a state_dict shares them
+    train(net, optimizer, 20, seed=2)
+    train(other, resumed, 20, seed=2)
+    assert same(parameters(net), parameters(other))

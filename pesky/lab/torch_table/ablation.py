@@ -62,7 +62,7 @@ def _show_iterate(collective: Collective) -> None:
 
 def _no_trouble(losses: Losses, collective: Collective, places: Places) -> Outcome:
     if not isfinite(losses.first):
-        return Outcome(skipped=NOT_FINITE, undo="previous")
+        return Outcome(skipped=NOT_FINITE, undo=True)
     length.add_loss(collective, losses.first)
     return Outcome()
 

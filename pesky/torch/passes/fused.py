@@ -54,11 +54,11 @@ def are_same(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
 
 
 class Move(NamedTuple):
-    """A parameter, its places, and how far its iterate goes along what is in the spare one."""
+    """A parameter, its places, and how far its iterate goes along a direction."""
 
     theta: Tensor
     iterate: Tensor
-    spare: Tensor
+    direction: Tensor
     average: Tensor
     scale: float
 
@@ -69,7 +69,7 @@ class Move(NamedTuple):
 
 
 def move(moves: Sequence[Move], weight: float, shows_average: bool) -> bool:
-    """Let spare places become iterates, take them into averages, and set parameters to one of both.
+    """Take iterates into averages, move them, and set parameters to one of both.
 
     All are fusible and of one type. Entries that would not be finite stay; return whether there are any.
     """

@@ -38,7 +38,7 @@ DIRECTION = 8
 GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, MEMORY, RATE, LEVEL, INVERSE = range(9)
 
 # Columns of the table of moves, whose theta and size are where they are in the other one.
-ITERATE, SPARE, AVERAGE = range(1, 4)
+ITERATE, STEP, AVERAGE = range(1, 4)
 
 CHUNK = 16_384  # entries: seven such pieces of float32 fit into the second-level cache
 
@@ -111,7 +111,7 @@ def _finite_or(value: Any, before: Any) -> Any:
 def move_chunks(
     table: Any, scales: Any, weight: Any, shows_average: bool, chunks: Any, held: Any
 ) -> None:
-    """Write iterate - scale spare over the spare place, take it into the average, show one of both.
+    """Take iterates into averages, move them by -scale times their direction, show one of both.
 
     Entries that would not be finite stay; `held` is their number in each chunk.
     """
@@ -119,16 +119,17 @@ def move_chunks(
         row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
         theta = _piece(table, THETA, row, first, last, scales)
         iterate = _piece(table, ITERATE, row, first, last, scales)
-        spare = _piece(table, SPARE, row, first, last, scales)
+        direction = _piece(table, STEP, row, first, last, scales)
         average = _piece(table, AVERAGE, row, first, last, scales)
         scale = scales[row]
         stayed = scale - scale
         for i in range(theta.size):
-            wanted = iterate[i] - scale * spare[i]
-            moved = _finite_or(wanted, iterate[i])
+            before = iterate[i]
+            wanted = before - scale * direction[i]
+            moved = _finite_or(wanted, before)
             stayed += wanted != moved
-            mean = _finite_or(average[i] + weight * (moved - average[i]), moved)
-            spare[i] = moved
+            mean = _finite_or(average[i] + weight * (before - average[i]), before)
+            iterate[i] = moved
             average[i] = mean
             theta[i] = mean if shows_average else moved
         held[k] = stayed

@@ -1,18 +1,16 @@
 """A robust step whose length is measured: the form of `minimize`, in the words of docs/theory.md.
 
-1. Trouble: if the last step raised the loss of this batch grossly, it is undone; if losses have risen
-   for a while, either steps ran away, which the average undoes, or the data has changed.
+1. Trouble: if the last step raised the loss of this batch grossly, or losses have risen for a while
+   because steps ran away, the average of the iterates is gone back to; or the data has changed.
 2. Direction: the paper's step p, with curvatures below their tensor's mean raised to it.
 3. Length: the scale a for which the loss along -a p is lowest, from losses at the end of steps.
 4. Caution: the share of it that is used, from comparing the iterate with the average of the iterates.
-5. Move, and take the new iterate into the average.
+5. Take the iterate into the average, and move on from it.
 """
 
 from collections.abc import Sequence
 from math import inf, isfinite
 from typing import NamedTuple
-
-from torch import Tensor
 
 from pesky import length
 from pesky.torch.loss.again import Losses
@@ -37,11 +35,11 @@ def trouble(losses: Losses, collective: Collective, places: Places) -> Outcome:
     if not is_finite or length.is_suspicious(collective, losses.first):
         if collective.undoable > 0:
             losses.repeat_first()
-            places.go("previous")
+            places.go("average")
             before = losses.again()
             places.go("iterate")
             if isfinite(before) and not losses.first - before <= length.gross_rise(collective):
-                return Outcome(skipped=HIGHER if is_finite else NOT_FINITE, undo="previous")
+                return Outcome(skipped=HIGHER if is_finite else NOT_FINITE, undo=True)
         if not is_finite:
             return Outcome(skipped=NOT_FINITE)
     outcome = (
@@ -62,7 +60,7 @@ def _after_alarm(losses: Losses, collective: Collective, places: Places) -> Outc
     of_average = losses.again()
     places.go("iterate")
     if alarm.has_run_away(collective, losses.first, of_average):
-        return Outcome(skipped=ASTRAY, undo="average")
+        return Outcome(skipped=ASTRAY, undo=True)
     return Outcome(changed=True)
 
 
@@ -78,7 +76,7 @@ def step(
     """Let every bundle collect or move; one of `interval` steps measures its length, if it `is_due`."""
     collective.interval = float(interval)
     moving, by_rows = let_collect(bundles, start)
-    direction = direction_of(moving, places.take_spare)
+    direction = direction_of(moving, places.begin)
     outcome = Outcome()
     if 0 < direction.slope < inf:
         outcome = _Step(direction, losses, collective, places).take(is_due)
@@ -109,7 +107,7 @@ class _Step(NamedTuple):
             return Outcome(skipped=reason)
         distance = length.length_of(self.collective)
         scales = [float(part.group["lr"]) * distance for part in self.direction.parts]
-        return Outcome(held=self.places.move(self._parameters(), scales))
+        return Outcome(held=self.places.move(self.direction, scales))
 
     def _measure(self) -> str | None:
         """Set scale and caution by evaluating the loss again."""
@@ -154,7 +152,7 @@ class _Step(NamedTuple):
 
     def _change_after(self, scale: float) -> float:
         """Return the change of the loss over a step of this scale, at whose end parameters then are."""
-        self.places.attempt(self._parameters(), scale)
+        self.places.attempt(self.direction, scale)
         return self.losses.again() - self.losses.first
 
     def _first_scale(self) -> float:
@@ -201,6 +199,3 @@ class _Step(NamedTuple):
     def _is_unseen(self, change: float) -> bool:
         """Whether a change may be none at all."""
         return isfinite(change) and abs(change) <= self._error(change)
-
-    def _parameters(self) -> list[Tensor]:
-        return [part.theta for part in self.direction.parts]

@@ -1,4 +1,4 @@
-"""Where the parameters are: iterate, previous iterate or average; and which of them is visible."""
+"""Where the parameters are: iterate or average; and which of them is visible."""
 
 from typing import Any
 
@@ -9,11 +9,12 @@ from pesky import length
 from pesky.torch.passes.bundle import Part, statistics_type
 from pesky.torch.passes.fused import Move, are_same, move
 from pesky.torch.step.collective import Collective
+from pesky.torch.step.direction import Direction
 from pesky.torch.step.parts import fit
 
 __all__ = ["Places"]
 
-_NAMES = ("iterate", "previous", "average")
+_NAMES = ("iterate", "average")
 
 
 class Places:
@@ -71,77 +72,63 @@ class Places:
         self.go(name)
         self._versions = {one: one._version for one in self._moved()}
 
-    def take_spare(self, part: Part) -> Tensor:
-        """Give up the previous iterate, to which there is then no way back: a direction is put there.
+    def begin(self, part: Part) -> Tensor:
+        """Return memory for the direction of a step, which the end of the step frees.
 
         A parameter that is to move for the first time gets its places.
         """
-        self._collective.undoable = 0.0
         if "iterate" not in part.state:
             kind, theta = statistics_type(part.theta), part.theta.detach()
             part.state.update({name: theta.to(kind, copy=True) for name in _NAMES})
-        found: Tensor = part.state["previous"]
-        return found
+        return torch.empty_like(part.state["iterate"])
 
     @torch.no_grad()
-    def attempt(self, parameters: list[Tensor], scale: float) -> None:
-        """Set parameters to where a step of this scale along their spare places would lead.
+    def attempt(self, direction: Direction, scale: float) -> None:
+        """Set parameters to where a step of this scale would lead.
 
         Those that had no gradient are then at their iterates.
         """
-        moving = set(parameters)
+        moving = {part.theta for part in direction.parts}
         others = [one for one in self._moved() if one not in moving]
         if others:
             torch._foreach_copy_(others, self._at("iterate", others))
-        for one in parameters:
-            state = self._state[one]
-            torch.add(state["iterate"], state["previous"], alpha=-scale, out=one)
+        for part, value in zip(direction.parts, direction.values, strict=True):
+            torch.add(part.state["iterate"], value, alpha=-scale, out=part.theta)
 
     @torch.no_grad()
-    def move(self, parameters: list[Tensor], scales: list[float]) -> bool:
-        """Move iterates by -scale times what is in their spare places, and averages towards them.
+    def move(self, direction: Direction, scales: list[float]) -> bool:
+        """Take iterates into averages, and move on from them by -scale times their direction.
 
-        Entries that would not be finite stay; return whether there are any. Only what has been
-        computed becomes a place, so that an interrupt leaves each parameter with a sound one.
+        An iterate is not in the average before the next batch has been content with it, so that the
+        average is where to go back to. Entries that would not be finite stay; return whether there are
+        any. The direction is used up.
         """
         held = False
         weight, shows_average = self._collective.count(), self._collective.prefers_average
-        self._collective.undoable = 0.0  # until all have moved, spare places are no previous ones
         at_once: dict[torch.dtype, list[Move]] = {}
-        moving, others = set(parameters), set(self._moved())
-        for one, scale in zip(parameters, scales, strict=True):
-            state = self._state[one]
-            each = Move(one, state["iterate"], state["previous"], state["average"], scale)
+        others = set(self._moved())
+        for part, value, scale in zip(direction.parts, direction.values, scales, strict=True):
+            one, state = part.theta, part.state
+            each = Move(one, state["iterate"], value, state["average"], scale)
             if each.is_fusible:
                 at_once.setdefault(one.dtype, []).append(each)
-                others.remove(one)
             else:
+                each.average.lerp_(each.iterate, weight)
                 held |= _step(each)
-                self._swap(one)
+            others.remove(one)
         for alike in at_once.values():
             held |= move(alike, weight, shows_average)
-            for each in alike:
-                self._swap(each.theta)
             self._shown |= {each.theta: "average" if shows_average else "iterate" for each in alike}
-        for one in others:
-            state = self._state[one]
-            state["average"].lerp_(state["iterate"], weight)
-            if one not in moving:  # it had no gradient
-                state["previous"].copy_(state["iterate"])
-        self._collective.undoable = 1.0
+        for one in others:  # they had no gradient
+            self._state[one]["average"].lerp_(self._state[one]["iterate"], weight)
         return held
 
-    def _swap(self, parameter: Tensor) -> None:
-        """Let the spare place become the iterate, and that the previous one."""
-        state = self._state[parameter]
-        state["iterate"], state["previous"] = state["previous"], state["iterate"]
-
     @torch.no_grad()
-    def undo(self, name: str) -> None:
-        """Go back to the previous iterate, or to the average."""
+    def undo(self) -> None:
+        """Go back to the average, if there is a step that it has not seen."""
         moved = self._moved()
         if moved and length.restore(self._collective):
-            torch._foreach_copy_(self._at("iterate", moved), self._at(name, moved))
+            torch._foreach_copy_(self._at("iterate", moved), self._at("average", moved))
 
     def _is_changed(self, name: str) -> bool:
         """Whether parameters are not what was made visible; without a word if on another device."""
@@ -163,10 +150,11 @@ class Places:
 
 
 def _step(each: Move) -> bool:
-    """Make a spare place the next iterate, within what the parameter's type can hold."""
-    torch.add(each.iterate, each.spare, alpha=-each.scale, out=each.spare)
-    moved = each.spare.to(each.theta.dtype)
-    if bool(moved.isfinite().all()):
-        return False
-    each.spare.copy_(torch.where(moved.isfinite(), each.spare, each.iterate))
-    return True
+    """Move an iterate within what the parameter's type can hold; what is computed replaces the step."""
+    torch.add(each.iterate, each.direction, alpha=-each.scale, out=each.direction)
+    finite = each.direction.to(each.theta.dtype).isfinite()
+    held = not bool(finite.all())
+    if held:
+        each.direction.copy_(torch.where(finite, each.direction, each.iterate))
+    each.iterate.copy_(each.direction)
+    return held

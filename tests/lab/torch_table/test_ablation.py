@@ -245,7 +245,7 @@ def test_a_step_that_a_fresh_batch_finds_wrong_stays_without_undo(name):
     point, training = calmly(variant)
     optimizer = training._optimizer
     places = optimizer.state[point.place]
-    before = places["previous"].clone()
+    before = places["average"].clone()
     known = optimizer.collective.loss
     assert abs(float(places["iterate"] - before)) > 1e-3
     training.step(walled(point, before))

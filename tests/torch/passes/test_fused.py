@@ -175,11 +175,11 @@ def test_a_move_is_an_addition_and_an_average(kind, shows_average):
     torch.manual_seed(0)
     moves, expected = [], []
     for shape, scale in zip(SIZES, (0.5, 1.0, 2.0, 0.0, 3.0, 0.1), strict=True):
-        theta, iterate, spare, average = (torch.randn(shape, dtype=kind) for _ in range(4))
-        moved = iterate - scale * spare
-        mean = average.lerp(moved, 0.3)
-        moves.append(Move(theta, iterate, spare, average, scale))
-        expected.append((mean if shows_average else moved, iterate.clone(), moved, mean))
+        theta, iterate, direction, average = (torch.randn(shape, dtype=kind) for _ in range(4))
+        moved = iterate - scale * direction
+        mean = average.lerp(iterate, 0.3)
+        moves.append(Move(theta, iterate, direction, average, scale))
+        expected.append((mean if shows_average else moved, moved, direction.clone(), mean))
     assert all(each.is_fusible for each in moves)
     move(moves, 0.3, shows_average)
     for each, wanted in zip(moves, expected, strict=True):

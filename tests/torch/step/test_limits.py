@@ -96,13 +96,15 @@ def test_a_first_probe_among_infinities_goes_down():
 def test_entries_whose_move_is_not_finite_stay(dtype, shows_average):
     largest = torch.finfo(dtype).max
     places = [torch.tensor(row, dtype=dtype) for row in ([1.0, 2.0, 3.0],) * 4]
-    theta, iterate, spare, average = places
-    spare.copy_(torch.tensor([-largest, math.nan, 1.0], dtype=dtype))
-    assert move([Move(theta, iterate, spare, average, 10.0)], 0.5, shows_average)
-    assert spare.tolist() == [1.0, 2.0, -7.0]
-    assert average.tolist() == [1.0, 2.0, -2.0]
-    assert theta.tolist() == (average if shows_average else spare).tolist()
-    assert not move([Move(theta, spare, torch.ones(3, dtype=dtype), average, 1.0)], 0.5, shows_average)
+    theta, iterate, direction, average = places
+    direction.copy_(torch.tensor([-largest, math.nan, 1.0], dtype=dtype))
+    average.copy_(torch.tensor([1.0, 1.0, -largest], dtype=dtype))
+    assert move([Move(theta, iterate, direction, average, 10.0)], 0.5, shows_average)
+    assert iterate.tolist() == [1.0, 2.0, -7.0]
+    assert average.tolist() == [1.0, 1.5, -largest / 2]
+    assert theta.tolist() == (average if shows_average else iterate).tolist()
+    direction.fill_(1.0)
+    assert not move([Move(theta, iterate, direction, average, 1.0)], 0.5, shows_average)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

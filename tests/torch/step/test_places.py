@@ -1,5 +1,7 @@
 """Iterate and average: which one is visible, and what changes from outside or an error do."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -135,6 +137,74 @@ def test_half_precision_keeps_places_in_float32(dtype):
         optimizer.minimize(lambda x=x, y=y: F.cross_entropy(model(x.to(dtype)).float(), y))
     for one in model.parameters():
         state = optimizer.state[one]
-        assert {state[name].dtype for name in ("iterate", "previous", "average")} == {torch.float32}
+        assert {state[name].dtype for name in ("iterate", "average")} == {torch.float32}
         name = "average" if optimizer.collective.shows_average else "iterate"
         assert torch.equal(one, state[name].to(dtype))
+
+
+def test_the_average_takes_in_an_iterate_when_the_next_step_moves_on_from_it():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    train(optimizer, model, classes(11))
+    one = model[0].weight
+    places = optimizer.state[one]
+    for batch in classes(50):
+        iterate, average = (places[name].clone() for name in ("iterate", "average"))
+        moves = optimizer.collective.averaged
+        train(optimizer, model, [batch])
+        weight = (optimizer.collective.averaged - moves) / (length.window(optimizer.collective) + 1)
+        torch.testing.assert_close(places["average"], average.lerp(iterate, weight))
+
+
+@pytest.mark.parametrize("loss", [1e6, math.nan])
+def test_a_gross_step_is_undone_to_the_average_that_has_not_seen_it(loss):
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    train(optimizer, model, classes(60))
+    places = [optimizer.state[one] for one in model.parameters()]
+    before = [state["average"].clone() for state in places]
+    bad = [state["iterate"].clone() for state in places]
+    scale = optimizer.collective.scale
+
+    def walled(x, y):
+        """A loss that only the last iterate finds bad."""
+        is_bad = all(torch.equal(*pair) for pair in zip(model.parameters(), bad, strict=True))
+        return F.cross_entropy(model(x), y) * (loss if is_bad else 1.0)
+
+    (x, y), (later_x, later_y) = classes(2, seed=1)
+    optimizer.minimize(lambda: walled(x, y))
+    for one, state, average in zip(model.parameters(), places, before, strict=True):
+        assert torch.equal(state["average"], average)
+        assert torch.equal(state["iterate"], average)
+        assert torch.equal(one, average)
+    assert optimizer.collective.restored == 1
+    assert optimizer.collective.undoable == 0  # until there is another step
+    assert optimizer.collective.scale == scale / 2
+    train(optimizer, model, [(later_x, later_y)])
+    assert optimizer.collective.undoable == 1
+    for state, average in zip(places, before, strict=True):
+        torch.testing.assert_close(state["average"], average)
+
+
+def test_before_any_move_there_is_nothing_to_undo():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    train(optimizer, model, classes(10))
+    before = values(model)
+    for x, y in classes(3, seed=1):
+        optimizer.minimize(lambda x=x, y=y: F.cross_entropy(model(x), y) * math.nan)
+    assert torch.equal(values(model), before)
+    assert optimizer.collective.restored == 0
+
+
+def test_the_state_holds_five_numbers_a_parameter():
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = robust(model)
+    train(optimizer, model, classes(30))
+    for one in model.parameters():
+        held = {name for name, value in optimizer.state[one].items() if isinstance(value, torch.Tensor)}
+        assert held == {"mean_gradient", "mean_square", "memory", "iterate", "average"}
