@@ -32,6 +32,7 @@ __all__ = [
     "gentle_share",
     "gross_rise",
     "interval",
+    "is_accident",
     "is_average_due",
     "is_gross",
     "is_steep",
@@ -283,6 +284,17 @@ def is_suspicious(length: Fields, loss: float) -> bool:
     """Whether a fresh batch's loss is so large that the last step may be the reason."""
     undoable = length.undoable > 0
     return undoable and loss > length.loss + gross_rise(length)  # type: ignore[no-any-return]
+
+
+def is_accident(length: Fields, loss: float, elsewhere: float) -> bool:
+    """Whether a suspicious loss is grossly lower elsewhere, where most of the rise is not seen.
+
+    Where data has changed all of it is high, though less so where parameters are more moderate.
+    """
+    if not (isfinite(loss) and isfinite(elsewhere)):
+        return isfinite(elsewhere)
+    fall = loss - elsewhere
+    return fall > max(gross_rise(length), (loss - length.loss) / 2)  # type: ignore[no-any-return]
 
 
 def restore(length: Fields) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from pesky import rule
 from pesky.length import length_of
@@ -13,7 +14,7 @@ from pesky.torch.passes.eager import curvature_at
 from pesky.torch.step.levels import has_level, level_of
 from pesky.torch.step.parts import is_collecting
 
-__all__ = ["Explanation", "ParameterReport", "explain", "mean_rates"]
+__all__ = ["Explanation", "ParameterReport", "explain", "mean_rates", "state_bytes"]
 
 _ENTRIES = 100_000  # that quartiles of a large tensor are taken of
 _LITTLE_SIGNAL = 0.01  # g^2/v below which a gradient is called noise
@@ -45,6 +46,7 @@ class Explanation:
     parameters: list[ParameterReport]
     verdict: str  # starting, learning, stuck, skipping or diverging, and why
     collective: dict[str, Any] | None = None  # what the robust dialect's parameters have in common
+    state_bytes: float = 0.0  # a parameter
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain lists, dicts and numbers."""
@@ -56,7 +58,8 @@ class Explanation:
         sources = ", ".join(f"{name} ({count})" for name, count in self.curvature_sources.items())
         lines = [
             self.verdict,
-            f"{self.steps} steps; skipped: {counts}; curvature from {sources or 'nothing yet'}",
+            f"{self.steps} steps; skipped: {counts}; curvature from {sources or 'nothing yet'}; "
+            f"state: {self.state_bytes:.3g} bytes a parameter",
             *_told(self.collective),
             _line("parameter", "rate", "memory", "signal", "curvature", "why"),
         ]
@@ -139,6 +142,17 @@ def explain(optimizer: Any) -> Explanation:
         rows,
         str(verdict),
         told,
+        state_bytes(optimizer) / max(1, sum(one.numel() for _, one, _ in named_parameters(optimizer))),
+    )
+
+
+def state_bytes(optimizer: Optimizer) -> int:
+    """Return how much memory the tensors of an optimizer's state take."""
+    return sum(
+        value.numel() * value.element_size()
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor)
     )
 
 

@@ -131,7 +131,7 @@ class SteppingOptimizer(Optimizer):
     def _parts(self) -> list[Part]:
         has_levels = self.dialect == "robust"
         parts = [
-            part_of(one, self._pending.values.get(one), group, self.state[one], has_levels)
+            part_of(one, self._pending.values.pop(one, None), group, self.state[one], has_levels)
             for group in self.param_groups
             for one in group["params"]
             if one.grad is not None and one.requires_grad and one.numel() > 0
@@ -187,7 +187,7 @@ class SteppingOptimizer(Optimizer):
         if reason is not None:
             # One such batch is the data's fault; of two in a row the last step may be the reason.
             return Outcome(skipped=reason, undo=self._suspect())
-        accidents = self._accidents()
+        accidents, has_curvature = self._accidents(), any(part.curvature is not None for part in parts)
         if self.counters["form"] == "paper":
             outcome = Outcome(held=paper.step(bundles, start))
         elif losses is None:
@@ -195,7 +195,7 @@ class SteppingOptimizer(Optimizer):
         else:
             places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
             outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
-        self._note_curvature(parts, accidents, bool(new))
+        self._note_curvature(has_curvature, accidents, bool(new))
         self.counters["moves"] += not new and outcome.skipped is None
         still = [part for part in new if is_collecting(part.state, self.init_batches)]
         self.counters["collecting"] = bool(still)
@@ -209,11 +209,11 @@ class SteppingOptimizer(Optimizer):
         """Return how many steps were too long so far."""
         return self.collective.shortened + self.collective.restored
 
-    def _note_curvature(self, parts: list[Part], accidents: float, is_initial: bool) -> None:
+    def _note_curvature(self, is_measured: bool, accidents: float, is_initial: bool) -> None:
         """Note when a move measured curvature; after an accident the next one does it again."""
         if is_initial or (self.dialect == "robust" and self._accidents() > accidents):
             self.counters["measured"] = None
-        elif any(part.curvature is not None for part in parts):
+        elif is_measured:
             self.counters["measured"] = self.counters["moves"]
 
     def _make_usable(self, parts: list[Part], among: Any) -> Outcome:

@@ -258,6 +258,7 @@ class VSGD(SteppingOptimizer):
             seed=self.counters["steps"],
             known_curved="bbprop" in self.counters["sources"],
             for_levels=self.dialect == "robust" and not self._by_rows,
+            copies=self._places.iterates(),
         )
 
     def _count_source(self, source: str | None) -> None:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from pesky.errors import InputError
+from pesky.torch.passes.pieces import pieces_of, sum_of_squares
 
 __all__ = ["Callback", "GradientsAfter", "Values", "call", "finite_difference", "hutchinson"]
 
 Values = dict[Tensor, Tensor]
 Callback = Callable[[Tensor, list[Tensor]], Iterable[Tensor | None]]
-GradientsAfter = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+GradientsAfter = Callable[[list[Tensor], Callable[[], None]], list[Tensor | None]]
 
 _RELATIVE_STEP = 1e-3  # of a typical parameter: the gradient changes by far more than its rounding
 
@@ -83,30 +84,42 @@ def _signs(parameter: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: int) -> Values:
-    """How the same batch's gradient changes over a small step, divided by the step.
+    """How the same batch's gradient changes over a small step, divided by the step as it was rounded.
 
-    `gradients_after` takes parameters and a step of each, and returns the steps as they were taken and
-    the gradients there. The step goes equally far along every axis, up or down by chance: as with
-    Hutchinson's products, other parameters then add noise but no bias. Along the gradient (Schaul and
-    LeCun, 2013) they add up, and rates came out ten times smaller.
+    `gradients_after` takes parameters and a function that moves them; it returns the gradients there,
+    and takes the parameters back. The step goes equally far along every axis, up or down by chance: as
+    with Hutchinson's products, other parameters then add noise but no bias. Along the gradient (Schaul
+    and LeCun, 2013) they add up, and rates came out ten times smaller. Signs are drawn twice rather than
+    kept: beyond what is returned, there is memory for one tensor only.
     """
-    generator = torch.Generator().manual_seed(seed)
     parameters = list(gradients)
     typical = _root_mean_square(parameters)
     coarsest = max((torch.finfo(one.dtype).eps for one in parameters), default=0.0)
     relative = max(_RELATIVE_STEP, coarsest**0.5)  # half precision would round shorter ones away
     length = relative * (typical if typical > 0 else 1.0)
-    steps = [length * _signs(parameter, generator) for parameter in parameters]
-    taken, changed = gradients_after(parameters, steps)
-    return {
-        parameter: (there - here).to_dense() / _nonzero(step)
-        for (parameter, here), there, step in zip(gradients.items(), changed, taken, strict=True)
-    }
+
+    def move() -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in parameters:
+            for (piece,) in pieces_of(parameter.detach()):
+                piece.add_(length * _signs(piece, generator))
+
+    changed = gradients_after(parameters, move)
+    generator = torch.Generator().manual_seed(seed)
+    values = {}
+    for k, (parameter, here) in enumerate(gradients.items()):
+        there, changed[k] = changed[k], None
+        difference = (-here if there is None else there - here).to_dense()
+        for start, piece in pieces_of(parameter.detach(), difference):
+            step = (length * _signs(start, generator)).add_(start).sub_(start)
+            piece.div_(_nonzero(step))
+        values[parameter] = difference
+    return values
 
 
-def _root_mean_square(parameters: Iterable[Tensor]) -> float:
-    powers = [parameter.detach().double().square().sum().item() for parameter in parameters]
-    return float((sum(powers) / max(1, sum(parameter.numel() for parameter in parameters))) ** 0.5)
+def _root_mean_square(parameters: Sequence[Tensor]) -> float:
+    total = sum(sum_of_squares(parameter) for parameter in parameters)
+    return float((total / max(1, sum(parameter.numel() for parameter in parameters))) ** 0.5)
 
 
 def _nonzero(step: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """A loss that is evaluated again: at other parameters, with the same randomness, leaving no trace."""
 
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
@@ -13,6 +13,7 @@ from torch.nn.modules.module import _global_forward_pre_hooks, register_module_f
 
 from pesky.errors import InputError
 from pesky.torch.loss.processes import mean_of
+from pesky.torch.passes.fused import are_same
 
 __all__ = [
     "Evaluation",
@@ -87,7 +88,7 @@ def noted_buffers() -> Iterator[dict[Tensor, Tensor]]:
 
 @torch.no_grad()
 def put_back(buffers: dict[Tensor, Tensor]) -> None:
-    """Give buffers the values that were noted."""
+    """Give buffers, or parameters, the values that were noted."""
     for buffer, value in buffers.items():
         buffer.copy_(value)
 
@@ -288,33 +289,38 @@ def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manne
 
 def gradients_of(
     again: Closure, state: RandomState | None, parameters: Sequence[Tensor]
-) -> list[Tensor]:
-    """Return the gradients of a loss that is evaluated again; `.grad` and buffers are not touched.
+) -> list[Tensor | None]:
+    """Return the gradients of a loss that is evaluated again; None for parameters it does not see.
 
-    Without a `state` the randomness is that which comes next, and comes next again afterwards.
+    `.grad` and buffers are not touched. Without a `state` the randomness is that which comes next, and
+    comes next again afterwards.
     """
     with same_randomness(state), untouched_buffers(), torch.enable_grad():
-        found = torch.autograd.grad(again(), parameters, allow_unused=True)
-    return [
-        torch.zeros_like(parameter) if gradient is None else gradient
-        for parameter, gradient in zip(parameters, found, strict=True)
-    ]
+        return list(torch.autograd.grad(again(), parameters, allow_unused=True))
 
 
 @torch.no_grad()
 def gradients_after(
-    again: Closure, state: RandomState | None, parameters: Sequence[Tensor], steps: Sequence[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the steps as they were taken, for adding rounds, and the gradients at their ends.
+    again: Closure,
+    state: RandomState | None,
+    copies: Mapping[Tensor, Tensor],
+    parameters: Sequence[Tensor],
+    move: Callable[[], None],
+) -> list[Tensor | None]:
+    """Return the gradients where `move` leads; None for parameters that the loss then does not see.
 
-    The parameters have the same bits as before afterwards.
+    The parameters have the same bits as before afterwards. Of those that have a copy among `copies` no
+    other one is made.
     """
-    before = [parameter.clone() for parameter in parameters]
+    before = {one: _copy_of(one, copies) for one in parameters}
     try:
-        for parameter, step in zip(parameters, steps, strict=True):
-            parameter.add_(step)
-        taken = [one - start for one, start in zip(parameters, before, strict=True)]
-        return taken, gradients_of(again, state, parameters)
+        move()
+        return gradients_of(again, state, parameters)
     finally:
-        for parameter, value in zip(parameters, before, strict=True):
-            parameter.copy_(value)
+        put_back(before)
+
+
+def _copy_of(parameter: Tensor, copies: Mapping[Tensor, Tensor]) -> Tensor:
+    known = copies.get(parameter)
+    is_same = known is not None and are_same([(parameter.detach(), known)])
+    return known if known is not None and is_same else parameter.clone()

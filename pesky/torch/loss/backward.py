@@ -49,6 +49,7 @@ class Wanted(NamedTuple):
     seed: int  # of sources that draw random numbers
     known_curved: bool  # whether bbprop has found curvature in earlier losses
     for_levels: bool  # whether levels of tensors are all that is wanted
+    copies: dict[Tensor, Tensor]  # of parameters, if they have not been changed from outside
 
 
 class Pending:
@@ -159,12 +160,14 @@ class Backward:
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
             assert again is not None
-            gradients = _gradients_left_by(differentiate, wanted.parameters)
-            here = {one: gradient / factor for one, gradient in gradients.items()}
+            here = _gradients_left_by(differentiate, wanted.parameters)
+            if factor != 1:
+                here = {one: gradient / factor for one, gradient in here.items()}
+            after = partial(gradients_after, again, state, wanted.copies)
             with self._running():  # the loss may be watched, too
                 if state is None:  # the closure may draw other dropout masks than this loss had
-                    here = dict(zip(here, gradients_of(again, state, list(here)), strict=True))
-                values = finite_difference(partial(gradients_after, again, state), here, wanted.seed)
+                    here = _repeated(again, here)
+                values = finite_difference(after, here, wanted.seed)
         else:
             differentiate()
         self._leave(values, loss, factor)
@@ -239,16 +242,21 @@ def _untapped(loss: Tensor) -> Tensor:
     return loss
 
 
+def _repeated(again: Callable[[], Tensor], gradients: Values) -> Values:
+    found = gradients_of(again, None, list(gradients))
+    pairs = zip(gradients, found, strict=True)
+    return {one: torch.zeros_like(one) if gradient is None else gradient for one, gradient in pairs}
+
+
 def _gradients_left_by(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
-    """Run a backward pass; return what it added to each parameter's `.grad`."""
+    """Run a backward pass; return what it added to each parameter's `.grad`, which may be all of it."""
     before = {one: one.grad.clone() for one in parameters if one.grad is not None}
     differentiate()
-    added = {}
-    for one in parameters:
-        if one.grad is not None:
-            gradient = one.grad.detach().clone()
-            added[one] = gradient - before[one] if one in before else gradient
-    return added
+    return {
+        one: one.grad.detach() - before.pop(one) if one in before else one.grad.detach()
+        for one in parameters
+        if one.grad is not None
+    }
 
 
 # --- Scaled losses -------------------------------------------------------------------------------------

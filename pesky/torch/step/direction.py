@@ -60,6 +60,7 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
     for bundle in bundles:
         for part in bundle.parts:
             take_level(part)
+            part.curvature = None  # its memory is free for the direction
     for bundle in elements:
         buffers = [buffer_of(part) for part in bundle.parts]
         found = bundle.direct([level_of(part.state, part.group) for part in bundle.parts], buffers)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pesky import length
 from pesky.torch.passes.bundle import Level, Part
+from pesky.torch.passes.pieces import sum_of_squares
 
 __all__ = [
     "NO_LEVEL",
@@ -51,7 +52,7 @@ def take_level(part: Part, longest: float | None = None) -> None:
     if part.curvature is None:
         return
     decay = float(part.group["weight_decay"])
-    sample = mean_of((part.curvature.double() * part.curvature_factor + decay).square())
+    sample = sum_of_squares(part.curvature, part.curvature_factor, decay) / part.curvature.numel()
     state = part.state
     state["level_square"], state["level_memory"] = length.added(
         state["level_square"],

@@ -36,9 +36,9 @@ def trouble(losses: Losses, collective: Collective, places: Places) -> Outcome:
         if collective.undoable > 0:
             losses.repeat_first()
             places.go("average")
-            before = losses.again()
+            of_average = losses.again()
             places.go("iterate")
-            if isfinite(before) and not losses.first - before <= length.gross_rise(collective):
+            if length.is_accident(collective, losses.first, of_average):
                 return Outcome(skipped=HIGHER if is_finite else NOT_FINITE, undo=True)
         if not is_finite:
             return Outcome(skipped=NOT_FINITE)

@@ -33,6 +33,10 @@ class Places:
     def _at(self, name: str, parameters: list[Tensor]) -> list[Tensor]:
         return [self._state[one][name] for one in parameters]
 
+    def iterates(self) -> dict[Tensor, Tensor]:
+        """Return the iterates of parameters that have moved."""
+        return {one: self._state[one]["iterate"] for one in self._moved()}
+
     @torch.no_grad()
     def go(self, name: str) -> None:
         """Set the parameters to one of the places."""

@@ -38,7 +38,7 @@ def test_finite_differences_are_exact_on_a_diagonal_hessian(dtype, tolerance):
     theta, expected, loss = curved_problem(dtype)
     before = theta.detach().clone()
     (gradient,) = torch.autograd.grad(loss(), theta)
-    found = finite_difference(partial(gradients_after, loss, None), {theta: gradient}, seed=1)[theta]
+    found = finite_difference(partial(gradients_after, loss, None, {}), {theta: gradient}, seed=1)[theta]
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=0.0)
     assert torch.equal(theta, before)
 
@@ -92,7 +92,7 @@ def test_finite_differences_are_hutchinsons_products_with_the_same_signs():
     theta, _, loss = bent_problem()
     for seed in range(10):
         gradients = dict(zip(theta, torch.autograd.grad(loss(), theta), strict=True))
-        found = finite_difference(partial(gradients_after, loss, None), gradients, seed)
+        found = finite_difference(partial(gradients_after, loss, None, {}), gradients, seed)
         one, other = flat(found, theta), flat(hutchinson(loss(), theta, seed), theta)
         assert abs(one - other).max() < 0.01 * abs(other).max()
         assert (one * other > 0).double().mean() > 0.8
