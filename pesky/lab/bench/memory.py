@@ -1,4 +1,4 @@
-"""How much memory the PyTorch optimizer takes beside Adam: bytes, which are the same on every machine."""
+"""How much memory the PyTorch optimizer takes beside Adam: bytes, the same on every machine."""
 
 from collections.abc import Callable
 from typing import Any
