@@ -44,7 +44,7 @@ from pesky.torch.step.places import Places
 
 __all__ = ["SteppingOptimizer"]
 
-_SELDOM = 2  # steps from one loss that is evaluated again to the next; see docs/theory.md
+_SELDOM = 4  # steps from one loss that is evaluated again to the next; see docs/theory.md
 
 
 class SteppingOptimizer(Optimizer):

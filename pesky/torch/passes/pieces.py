@@ -22,5 +22,5 @@ def sum_of_squares(values: Tensor, factor: float = 1.0, shift: float = 0.0) -> f
     """Return the sum of (factor value + shift)^2, whose last digit depends on no number of threads."""
     total = 0.0
     for (piece,) in pieces_of(values.detach()):
-        total += float(piece.double().mul_(factor).add_(shift).square_().sum())
+        total += float((piece.double() * factor).add_(shift).square_().sum())
     return total
