@@ -11,7 +11,7 @@ from tests.torch.loops import step_in_form
 from tests.torch.robust import classes, mlp, robust, train, values
 
 EVERY = 5
-LOSS_EVERY = 2  # losses are evaluated again
+LOSS_EVERY = 4  # losses are evaluated again
 INITIAL = 10
 EARLY = 120  # moves, a multiple of both, after which measurements are as seldom as they may be
 
