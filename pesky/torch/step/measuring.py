@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
+import torch
+
 from pesky import length
 from pesky.torch.loss.again import Losses
 from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
 from pesky.torch.passes.bundle import Bundle, Start
+from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
 from pesky.torch.step import alarm
 from pesky.torch.step.collective import Collective
@@ -158,23 +161,32 @@ class _Step(NamedTuple):
     def _first_scale(self) -> float:
         """Probe until a step lowers the loss, then longer ones while they lower it further.
 
-        A step too short to be seen in the loss is no reason for shorter ones, but for longer ones.
+        A step too short to be seen in the loss is no reason for shorter ones, but for longer ones; and
+        of those that lower it, the first speaks whose curvature can be seen.
         """
-        slope = self.direction.slope
+        slope, rounding = self.direction.slope, self._rounding()
         scale, change = length.PROBE, self._change_after(length.PROBE)
-        while self._is_unseen(change) and scale < 1:
+        while self._is_unseen(change, rounding) and scale < 1:
             scale *= length.PROBE_FACTOR
             change = self._change_after(scale)
-        while not (change < 0 or self._is_unseen(change)) and scale > length.SHORTEST:
+        while not (change < 0 or self._is_unseen(change, rounding)) and scale > length.SHORTEST:
             scale /= length.PROBE_FACTOR
             change = self._change_after(scale)
-        near = length.probed_scale(change, slope, scale)
+        near = self._visibly_best(change, scale, rounding)
         best, lowest = scale, change
         while change <= lowest and scale < 1:
             best, lowest = scale, change
+            near = near or self._visibly_best(change, scale, rounding)
             scale *= length.PROBE_FACTOR
             change = self._change_after(scale)
-        return length.first_scale(near, best, length.probed_scale(change, slope, scale))
+        return length.first_scale(near or 1.0, best, length.probed_scale(change, slope, scale))
+
+    def _visibly_best(self, change: float, scale: float, rounding: float) -> float | None:
+        """Return the scale that a probe speaks for; None if its curvature may be rounding."""
+        slope = self.direction.slope
+        if abs(change + scale * slope) <= self._error(change) + rounding:
+            return None
+        return length.probed_scale(change, slope, scale)
 
     def _shortened(self) -> tuple[float, float]:
         """Return a scale at which the step is not grossly too long, if there is one, and the change."""
@@ -196,6 +208,17 @@ class _Step(NamedTuple):
         first = self.losses.first
         return 4 * self.losses.rounding * (abs(first + change) + abs(first))
 
-    def _is_unseen(self, change: float) -> bool:
+    def _is_unseen(self, change: float, rounding: float) -> bool:
         """Whether a change may be none at all."""
-        return isfinite(change) and abs(change) <= self._error(change)
+        return isfinite(change) and abs(change) <= self._error(change) + rounding
+
+    def _rounding(self) -> float:
+        """Return by how much the loss may change as the parameters, where they are, are rounded.
+
+        Half precision rounds most of a short step away, so that the loss seems to bend.
+        """
+        powers = [
+            torch.finfo(part.theta.dtype).eps * (sample_of(part, part.theta)[0] * part.theta).abs().sum()
+            for part in self.direction.parts
+        ]
+        return float(sum(powers)) / 2
