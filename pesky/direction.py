@@ -15,13 +15,15 @@ def follow_gradient(
     gradient: Number,
     mean_gradient: Number,  # g
     mean_square: Number,  # v
-    memory: Number,  # tau
-) -> tuple[Number, Number, Number, Number]:
-    """Take a gradient into the averages as the rule does; return g^2/v and the new g, v, tau."""
-    mean_gradient = rule.average(mean_gradient, gradient, memory)
-    mean_square = rule.average(mean_square, gradient * gradient, memory)
-    ratio = rule.noise_ratio(mean_gradient * mean_gradient, mean_square)
-    return ratio, mean_gradient, mean_square, rule.next_memory(memory, ratio)
+    weight: Number,  # 1 / tau, which all entries of a tensor share
+) -> tuple[Number, Number, Number]:
+    """Take a gradient into the averages as the rule does; return g^2/v and the new g and v.
+
+    A product with the weight is the rule's division by the memory, and several times as fast.
+    """
+    mean_gradient = mean_gradient + weight * (gradient - mean_gradient)
+    mean_square = mean_square + weight * (gradient * gradient - mean_square)
+    return rule.noise_ratio(mean_gradient * mean_gradient, mean_square), mean_gradient, mean_square
 
 
 def relative_square(mean_square: Number, inverse: Number) -> Number:

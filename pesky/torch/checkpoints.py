@@ -81,6 +81,8 @@ def restore_tensors(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
 def give_levels(states: Iterable[State]) -> bool:
     """Give robust states of up to 0.2 a level, yet to be measured, in place of curvatures.
 
+    The memory of a tensor is the mean of those that its entries had.
+
     Return whether there were any. Rows of sparse gradients still have curvatures.
     """
     old = [
@@ -94,4 +96,5 @@ def give_levels(states: Iterable[State]) -> bool:
         state |= NO_LEVEL
         if "mean_square" in state:
             state["typical_square"] = mean_of(state["mean_square"])
+            state["memory"] = mean_of(state["memory"])
     return bool(old)

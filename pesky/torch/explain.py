@@ -190,7 +190,7 @@ def _seen(optimizer: Any, group: dict[str, Any], state: dict[str, Any]) -> _Seen
             signal=torch.tensor([shared["signal"]], dtype=torch.float64),
             curvature=h.flatten(),
         )
-    v, tau = state["mean_square"], state["memory"]
+    v, tau = state["mean_square"], torch.as_tensor(state["memory"])
     initial = state["initial"]
     if isinstance(initial, Tensor):
         begun = initial == init_batches

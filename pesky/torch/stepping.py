@@ -1,7 +1,7 @@
 """What a step does: from the gradients and curvatures that backward passes left to its outcome."""
 
 from copy import deepcopy
-from math import inf
+from math import inf, log2
 from typing import Any
 
 from torch import Tensor, distributed
@@ -44,7 +44,8 @@ from pesky.torch.step.places import Places
 
 __all__ = ["SteppingOptimizer"]
 
-_SELDOM = 4  # steps from one loss that is evaluated again to the next; see docs/theory.md
+_SELDOM = 8  # steps from one loss that is evaluated again to the next, at most; see docs/theory.md
+_CALM_SHARE = 0.025  # of the moves since the last accident, which that number grows to
 
 
 class SteppingOptimizer(Optimizer):
@@ -74,6 +75,7 @@ class SteppingOptimizer(Optimizer):
             "skipped": {},  # by reason
             "sources": {},  # of curvature, by name
             "measured": None,  # moves before the last step with curvature; None: the next one needs it
+            "accident": 0,  # moves before the last step that was too long
             "form": "paper" if self.dialect == "paper" else None,  # or measuring, following; None: open
             "repeats": True,  # whether a closure that is called again computes the same loss
         }
@@ -116,8 +118,10 @@ class SteppingOptimizer(Optimizer):
         return length.interval(self.counters["moves"], most)
 
     def _loss_every(self) -> int:
+        """Return how many steps there are to a loss that is evaluated again, a power of two."""
+        calm = self.counters["moves"] - self.counters["accident"]
         most = min(_SELDOM, self.curvature_every or _SELDOM)
-        return int(length.interval(self.counters["moves"], most))
+        return 1 << int(log2(max(1.0, min(most, _CALM_SHARE * calm))))
 
     # --- The step --------------------------------------------------------------------------------------
 
@@ -171,7 +175,7 @@ class SteppingOptimizer(Optimizer):
         length.add_loss(self.collective, loss)
         for state in (*self.state.values(), *(group["shared"] for group in self.param_groups)):
             forget_beyond(state, float(self.init_batches))
-        self.counters |= {"moves": 0, "measured": None}
+        self.counters |= {"moves": 0, "accident": 0, "measured": None}
 
     def _advance(self, parts: list[Part], losses: Losses | None, among: Any) -> Outcome:
         """Let parts collect or move, unless gradients or curvatures are missing or not finite."""
@@ -210,11 +214,17 @@ class SteppingOptimizer(Optimizer):
         return self.collective.shortened + self.collective.restored
 
     def _note_curvature(self, is_measured: bool, accidents: float, is_initial: bool) -> None:
-        """Note when a move measured curvature; after an accident the next one does it again."""
-        if is_initial or (self.dialect == "robust" and self._accidents() > accidents):
+        """Note when a move measured curvature, and accidents."""
+        if self.dialect == "robust" and self._accidents() > accidents:
+            self._note_accident()
+        elif is_initial:
             self.counters["measured"] = None
         elif is_measured:
             self.counters["measured"] = self.counters["moves"]
+
+    def _note_accident(self) -> None:
+        """Measure curvature in the next step, and losses more often for a while."""
+        self.counters |= {"measured": None, "accident": self.counters["moves"]}
 
     def _make_usable(self, parts: list[Part], among: Any) -> Outcome:
         """Take factors off gradients and curvatures, and see to it that there are curvatures."""
@@ -279,7 +289,7 @@ class SteppingOptimizer(Optimizer):
 
     def _undo(self) -> None:
         """Go back to before the last step, and see how curved the loss is there."""
-        self.counters["measured"] = None
+        self._note_accident()
         if self.counters["form"] == "measuring":
             self._places.undo()
             self._places.stay()
@@ -368,7 +378,12 @@ class SteppingOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         restore_tensors(self, state_dict)
         if "counters" in state_dict:
-            self.counters = {"repeats": True, "measured": None, **deepcopy(state_dict["counters"])}
+            self.counters = {
+                "repeats": True,
+                "measured": None,
+                "accident": 0,
+                **deepcopy(state_dict["counters"]),
+            }
         if "collective" in state_dict:
             self.collective = Collective.from_dict(state_dict["collective"])
         if self.dialect == "robust" and give_levels(self.state.values()):

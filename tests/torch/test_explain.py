@@ -128,7 +128,7 @@ def test_curvatures_of_entries_are_the_level_and_more_where_gradients_are_large(
         expected = level * (v / v.mean()).sqrt().clamp(min=1).flatten()
         quartiles = torch.quantile(expected, torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64))
         assert row.curvature == pytest.approx(tuple(quartiles.tolist()), rel=1e-4)
-        assert row.curvature[0] == pytest.approx(level, rel=1e-4)
+        assert row.curvature[0] >= level * (1 - 1e-4)
 
 
 @pytest.mark.subprocess

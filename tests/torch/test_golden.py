@@ -134,7 +134,7 @@ SAYS = {
     "pesky.torch.step.following._GROSS": ("turned",),
     "pesky.torch.step.following._LAG": ("calmed",),
     "pesky.torch.step.following._KEPT": ("calmed",),
-    "pesky.torch.stepping._SELDOM": ROBUST[:2],
+    "pesky.torch.stepping._CALM_SHARE": ROBUST[:2],
     "pesky.torch.step.collective.HISTORY": ROBUST,
 }
 

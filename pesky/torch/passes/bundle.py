@@ -64,17 +64,19 @@ class Sums(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What the curvatures of a tensor's entries are made of, in the robust dialect."""
+    """What the entries of a tensor have in common, in the robust dialect."""
 
     curvature: float  # of an entry whose gradients are of the usual size
     inverse_square: float  # 1 over the mean of v
+    weight: float  # of a gradient in g and v: 1 over their memory
 
 
 class Directed(NamedTuple):
     """What a pass that writes directions finds."""
 
     slope: float  # sum of gradient times direction
-    mean_squares: list[float]  # of v
+    signals: list[float]  # means of g^2/v, one a part
+    mean_squares: list[float]  # means of v
 
 
 class Bundle(Protocol):
@@ -100,7 +102,7 @@ class Bundle(Protocol):
         """
 
     def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
-        """Take a sample into g, v and tau, and write directions; each entry has its own rate."""
+        """Take a sample into g and v, and write directions; each entry has its own rate."""
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

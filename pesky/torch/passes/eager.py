@@ -46,18 +46,17 @@ class EagerBundle:
 
     def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
         """Take a sample into the averages, and write directions."""
-        slopes, squares = [], []
+        sums = []
         samples = zip(self.parts, self._samples, levels, directions, strict=True)
         for part, (gradient, _), level, direction in samples:
-            g, v, tau = (part.state[name] for name in ("mean_gradient", "mean_square", "memory"))
-            ratio, *averages = follow_gradient(gradient, g, v, tau)
-            for average, value in zip((g, v, tau), averages, strict=True):
+            g, v = part.state["mean_gradient"], part.state["mean_square"]
+            ratio, *averages = follow_gradient(gradient, g, v, level.weight)
+            for average, value in zip((g, v), averages, strict=True):
                 average.copy_(value)
             torch.mul(rule.learning_rate(ratio, curvature_at(level, v)), gradient, out=direction)
-            slopes.append((direction * gradient).sum())
-            squares.append(v.mean())
-        found = torch.stack([torch.stack(slopes), torch.stack(squares)]).double().tolist()
-        return Directed(sum(found[0]), found[1])
+            sums.append(torch.stack([(direction * gradient).sum(), ratio.mean(), v.mean()]))
+        slopes, signals, squares = torch.stack(sums).double().T.tolist()
+        return Directed(sum(slopes), signals, squares)
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

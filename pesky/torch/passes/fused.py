@@ -21,7 +21,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 # A forked child has none of its parent's threads, only the record of them.
 os.register_at_fork(after_in_child=_pools.clear)
 
-_LATER = (0.0,) * 4  # settings that come with the pass that needs them
+_LATER = (0.0,) * 5  # settings that come with the pass that needs them
 
 _TYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -120,11 +120,11 @@ class FusedBundle:
     def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
         """Take a sample into the averages, and write directions."""
         self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in directions]
-        self._settings[:, [kernels.LEVEL, kernels.INVERSE]] = levels
-        sums = self._sums(kernels.direct_chunks, 2)
-        totals = np.add.reduceat(sums[:, 1], self._starts())
-        sizes = self._table[:, kernels.SIZE]
-        return Directed(float(sums[:, 0].sum()), (totals / sizes).tolist())
+        self._settings[:, [kernels.LEVEL, kernels.INVERSE, kernels.WEIGHT]] = levels
+        sums = self._sums(kernels.direct_chunks, 3)
+        totals = np.add.reduceat(sums[:, 1:], self._starts())
+        signals, squares = (totals.T / self._table[:, kernels.SIZE]).tolist()
+        return Directed(float(sums[:, 0].sum()), signals, squares)
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

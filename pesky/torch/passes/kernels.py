@@ -36,6 +36,7 @@ THETA, GRADIENT, CURVATURE, MEAN_GRADIENT, MEAN_SQUARE, MEAN_CURVATURE, MEMORIES
 DIRECTION = 8
 # Columns of `settings`. What comes in is multiplied by the two factors: 1 / scale under AMP.
 GRADIENT_FACTOR, CURVATURE_FACTOR, DECAY, LR, FLOOR, MEMORY, RATE, LEVEL, INVERSE = range(9)
+WEIGHT = 9
 
 # Columns of the table of moves, whose theta and size are where they are in the other one.
 ITERATE, STEP, AVERAGE = range(1, 4)
@@ -241,12 +242,13 @@ def update_chunks(table: Any, settings: Any, chunks: Any, held: Any) -> None:
 
 
 @compiled
-def _total(values: Any) -> Any:
-    """Return the sum of values, apart from loops that write; see `_slope`."""
-    total = values[0] - values[0]
-    for i in range(values.size):
-        total += values[i]
-    return total
+def _totals(g: Any, v: Any) -> tuple[Any, Any]:
+    """Return the sums of g^2/v and of v, apart from loops that write; see `_slope`."""
+    signal, square = v[0] - v[0], v[0] - v[0]
+    for i in range(v.size):
+        signal += rule.noise_ratio(g[i] * g[i], v[i])
+        square += v[i]
+    return signal, square
 
 
 @compiled
@@ -264,10 +266,10 @@ def _slope(theta: Any, gradients: Any, direction: Any, pull: Any, decay: Any) ->
 
 @kernel
 def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
-    """Take tensors into g, v and tau, and write the direction of the robust dialect.
+    """Take tensors into g and v, and write the direction of the robust dialect.
 
     The direction is p = g^2/(h v) gradient, with h = level sqrt(v / mean v), or the level where that is
-    larger. Written for each chunk are the sums of gradient p, and of v.
+    larger. Written for each chunk are the sums of gradient p, of g^2/v and of v.
     """
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
@@ -276,17 +278,16 @@ def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
         gradients = _piece(table, GRADIENT, row, first, last, settings)
         g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
         v = _piece(table, MEAN_SQUARE, row, first, last, settings)
-        tau = _piece(table, MEMORIES, row, first, last, settings)
         direction = _piece(table, DIRECTION, row, first, last, settings)
         pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
-        level, inverse = settings[row, LEVEL], settings[row, INVERSE]
+        level, inverse, weight = settings[row, LEVEL], settings[row, INVERSE], settings[row, WEIGHT]
         for i in range(theta.size):
             gradient = pull * gradients[i] + decay * theta[i]
-            ratio, g[i], v[i], tau[i] = follow_gradient(gradient, g[i], v[i], tau[i])
+            ratio, g[i], v[i] = follow_gradient(gradient, g[i], v[i], weight)
             curvature = level * np.sqrt(relative_square(v[i], inverse))
             direction[i] = rule.learning_rate(ratio, curvature) * gradient
         sums[k, 0] = _slope(theta, gradients, direction, pull, decay)
-        sums[k, 1] = _total(v)
+        sums[k, 1], sums[k, 2] = _totals(g, v)
     restore_mode(mode)
 
 

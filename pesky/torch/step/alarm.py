@@ -1,9 +1,11 @@
 """When losses of fresh batches have risen: did the last steps run away, or has the data changed?
 
 A sum of how far losses are above their mean, in standard deviations less one, each counted as two at
-most, tells a rise from chance (Page, 1954): four or more unusual batches must come nearly in a row. The
+most, tells a rise from chance (Page, 1954): five or more unusual batches must come nearly in a row. The
 average of the iterates, on the same batch, then tells whose fault it is. See docs/theory.md.
 """
+
+from math import log
 
 from pesky import length
 from pesky.torch.step.collective import Collective
@@ -12,7 +14,7 @@ __all__ = ["has_run_away", "is_raised", "rebase"]
 
 _UNUSUAL = 2.0  # standard deviations: a batch counts as no more, be it an outlier
 _ALLOWANCE = 1.0  # standard deviations that are taken off each time, so that chance leads nowhere
-_THRESHOLD = 4.0
+_THRESHOLD = 4.0  # at least; it grows with the logarithm of the moves, or chance would pass it some day
 _VISIBLE = 1e-3  # of the loss: less is no rise, however little losses differ
 
 
@@ -27,7 +29,7 @@ def is_raised(collective: Collective, loss: float) -> bool:
         return False
     rise = (loss - collective.calm_loss) / collective.calm_spread
     collective.excess = max(0.0, collective.excess + min(rise, _UNUSUAL) - _ALLOWANCE)
-    return collective.excess > _THRESHOLD
+    return collective.excess > max(_THRESHOLD, log(collective.averaged))
 
 
 def has_run_away(collective: Collective, loss: float, of_average: float) -> bool:

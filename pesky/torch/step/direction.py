@@ -10,7 +10,7 @@ from pesky import rule
 from pesky.torch.passes.bundle import Bundle, Part, Start
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
-from pesky.torch.step.levels import level_of, take_level
+from pesky.torch.step.levels import level_of, remember, take_level
 from pesky.torch.step.parts import count, is_collecting
 from pesky.torch.step.sharing import shared_rates
 from pesky.torch.step.start import collect
@@ -65,8 +65,8 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
         buffers = [buffer_of(part) for part in bundle.parts]
         found = bundle.direct([level_of(part.state, part.group) for part in bundle.parts], buffers)
         slope += found.slope
-        for part, mean_square in zip(bundle.parts, found.mean_squares, strict=True):
-            part.state["typical_square"] = mean_square
+        for part, *means in zip(bundle.parts, found.signals, found.mean_squares, strict=True):
+            remember(part.state, *means)
         parts += bundle.parts
         values += buffers
     shared = shared_rates(sharing) if sharing else []

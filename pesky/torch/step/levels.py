@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pesky import length
+from pesky import length, rule
 from pesky.torch.passes.bundle import Level, Part
 from pesky.torch.passes.pieces import sum_of_squares
 
@@ -22,6 +22,7 @@ __all__ = [
     "has_level",
     "level_of",
     "mean_of",
+    "remember",
     "take_level",
 ]
 
@@ -74,7 +75,17 @@ def level_of(state: State, group: State) -> Level:
     return Level(
         max(sqrt(state["level_square"]), floor_of(group)),
         min(1 / typical, largest) if typical > 0 else 0.0,
+        1 / state["memory"],
     )
+
+
+def remember(state: State, signal: float, square: float) -> None:
+    """Take in the means of g^2/v and v over a tensor: for the next memory, and the usual v.
+
+    The memory that entries share changes by the mean of what the rule changes each one's by.
+    """
+    state["typical_square"] = square
+    state["memory"] = rule.next_memory(state["memory"], signal)
 
 
 def floor_of(group: State) -> float:

@@ -13,7 +13,7 @@ from pesky.torch.passes.bundle import Bundle, Part, Start, statistics_type
 from pesky.torch.passes.eager import EagerBundle
 from pesky.torch.passes.fused import FusedBundle, is_fusible
 from pesky.torch.passes.rows import RowsBundle
-from pesky.torch.step.levels import NO_LEVEL, State, floor_of
+from pesky.torch.step.levels import NO_LEVEL, State, floor_of, has_level
 
 __all__ = [
     "State",
@@ -105,7 +105,7 @@ def _begin(parameter: Tensor, granularity: str, by_rows: bool, has_levels: bool)
     state |= NO_LEVEL if has_levels and not by_rows else {"mean_curvature": zeros()}
     if granularity == "element":
         state["mean_square"] = zeros()
-        state["memory"] = zeros().fill_(rule.START_MEMORY)
+        state["memory"] = rule.START_MEMORY if has_level(state) else zeros().fill_(rule.START_MEMORY)
     else:
         state |= begin_shared()
     if by_rows:

@@ -37,9 +37,11 @@ def _end_collecting(part: Part, start: Start, memory: float) -> None:
         for name in OVERESTIMATED:
             if name in state:
                 state[name].copy_(overestimate(state[name], start))
-        state["memory"].fill_(memory)
         if has_level(state):
+            state["memory"] = memory
             state["typical_square"] = mean_of(state["mean_square"])
+        else:
+            state["memory"].fill_(memory)
         return
     if "mean_curvature" in state:
         state["mean_curvature"] *= start.factor

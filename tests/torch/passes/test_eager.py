@@ -13,20 +13,20 @@ from pesky.torch.step.parts import _begin
 
 def test_curvature_follows_the_size_of_gradients_and_is_at_least_the_level():
     mean_square = torch.tensor([0.0, 0.5, 1.0, 4.0, 9.0, 900.0])
-    found = curvature_at(Level(3.0, 1 / 4.0), mean_square)
+    found = curvature_at(Level(3.0, 1 / 4.0, 1.0), mean_square)
     torch.testing.assert_close(found, torch.tensor([3.0, 3.0, 3.0, 3.0, 4.5, 45.0]))
 
 
 def test_without_a_typical_size_all_entries_have_the_level():
     """As before the first gradient, and where all are zero."""
-    torch.testing.assert_close(curvature_at(Level(2.0, 0.0), torch.rand(5)), torch.full((5,), 2.0))
+    torch.testing.assert_close(curvature_at(Level(2.0, 0.0, 1.0), torch.rand(5)), torch.full((5,), 2.0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_entries_have_the_type_of_averages(dtype):
     theta = torch.randn(4, dtype=dtype)
     kept = _begin(theta, "element", by_rows=False, has_levels=True)["mean_square"]
-    assert curvature_at(Level(2.0, 1.0), kept).dtype == kept.dtype
+    assert curvature_at(Level(2.0, 1.0, 1.0), kept).dtype == kept.dtype
 
 
 @pytest.mark.parametrize("curvature", [True, False])
@@ -44,12 +44,12 @@ def test_the_compiled_passes_agree_with_the_eager_ones_over_steps(curvature):
             parts.append(Part(theta, torch.randn(size), bend, group, state, 0.5, 0.25))
         squares = [0.0] * len(parts)
         for _ in range(3):
-            levels = [Level(0.5, 1 / square if square else 0.0) for square in squares]
+            levels = [Level(0.5, 1 / square if square else 0.0, 0.5) for square in squares]
             for part in parts:
                 part.gradient = torch.randn(len(part.theta))
             directions = [torch.empty_like(part.theta) for part in parts]
-            slope, squares = kind(parts).direct(levels, directions)
-        found.append([*directions, torch.tensor([slope, *squares])])
+            slope, signals, squares = kind(parts).direct(levels, directions)
+        found.append([*directions, torch.tensor([slope, *signals, *squares])])
         for part, direction in zip(parts, directions, strict=True):
             longest = float(abs(direction).max()) * 0.5
             assert 0 < longest <= float(abs(0.5 * part.gradient + 0.1 * part.theta).max()) * sqrt(1.001)

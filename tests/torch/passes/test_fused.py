@@ -46,16 +46,16 @@ def tensors(of):
     return found
 
 
-LEVELS = [Level(0.1 * k, 0.5 * k) for k in range(len(SIZES))]  # the first is that of a flat tensor
+LEVELS = [Level(0.1 * k, 0.5 * k, 1 / (k + 2)) for k in range(len(SIZES))]  # the first tensor is flat
 
 
 def directed(batch):
     """Write directions, which are then compared as the averages are."""
     directions = [torch.empty_like(part.theta) for part in batch.parts]
-    slope, mean_squares = batch.direct(LEVELS, directions)
+    slope, signals, mean_squares = batch.direct(LEVELS, directions)
     for part, direction in zip(batch.parts, directions, strict=True):
         part.state["direction"] = direction
-    return [slope, *mean_squares]
+    return [slope, *signals, *mean_squares]
 
 
 # What a pass works on (levels are the robust dialect's), and what it does.
@@ -95,27 +95,28 @@ def test_a_direction_is_the_rules_with_a_curvature_from_the_level(kind):
     made = parts("element", torch.float64, has_levels=True)
     before = [
         [value.numpy().copy() for value in (part.theta.detach(), part.gradient)]
-        + [part.state[name].numpy().copy() for name in ("mean_gradient", "mean_square", "memory")]
+        + [part.state[name].numpy().copy() for name in ("mean_gradient", "mean_square")]
         for part in made
     ]
     directions = [torch.empty_like(part.theta) for part in made]
     with torch.no_grad():
-        slope, mean_squares = kind(made).direct(LEVELS, directions)
+        slope, signals, mean_squares = kind(made).direct(LEVELS, directions)
     expected_slope = 0.0
-    for k, (theta, gradient, g, v, tau) in enumerate(before):
-        level, inverse = LEVELS[k]
+    for k, (theta, gradient, g, v) in enumerate(before):
+        level, inverse, _ = LEVELS[k]
+        tau = k + 2
         gradient = 0.5 * gradient + 0.1 * theta  # with the factor and the decay of the parts
         g = (1 - 1 / tau) * g + gradient / tau
         v = (1 - 1 / tau) * v + gradient**2 / tau
         ratio = np.minimum(g**2 / v, 1)
-        tau = np.maximum((1 - ratio) * tau + 1, 2)
         h = level * np.maximum(np.sqrt(v * inverse), 1)
         p = ratio / h * gradient if level > 0 else np.zeros_like(gradient)
         expected_slope += (gradient * p).sum()
         state = made[k].state
-        found = [directions[k], state["mean_gradient"], state["mean_square"], state["memory"]]
-        for one, other in zip(found, (p, g, v, tau), strict=True):
+        found = [directions[k], state["mean_gradient"], state["mean_square"]]
+        for one, other in zip(found, (p, g, v), strict=True):
             np.testing.assert_allclose(one.numpy(), other, rtol=1e-9, atol=1e-12)
+        assert signals[k] == pytest.approx(ratio.mean(), rel=1e-9)
         assert mean_squares[k] == pytest.approx(v.mean(), rel=1e-9)
     assert slope == pytest.approx(expected_slope, rel=1e-9)
 
@@ -193,13 +194,12 @@ def test_nothing_depends_on_where_arrays_lie_in_memory():
     for size in range(1, 70):
         values = {name: torch.rand(size) + 0.1 for name in PIECES}
         values["mean_square"] += values["mean_gradient"].square()
-        values["memory"] += 2
         near = passed(*laid_out(memory, values, generator.permutation(len(values)), gap=0))
         far = passed(*laid_out(memory, values, range(len(values)), gap=5000))
         assert all(torch.equal(one, other) for one, other in zip(near, far, strict=True))
 
 
-AVERAGES = ("mean_gradient", "mean_square", "memory")
+AVERAGES = ("mean_gradient", "mean_square")
 PIECES = ("theta", "gradient", "curvature", *AVERAGES, "direction")
 
 
@@ -211,13 +211,13 @@ def laid_out(memory, values, order, gap):
         there[name] = memory[place : place + len(values[name])].copy_(values[name])
         place += len(values[name]) + gap
     group = {"granularity": "element", "curvature_floor": None, "weight_decay": 0.01, "lr": 1.0}
-    state = {name: there[name] for name in AVERAGES}
+    state = {"memory": 2.0, **{name: there[name] for name in AVERAGES}}
     return Part(there["theta"], there["gradient"], there["curvature"], group, state), there["direction"]
 
 
 def passed(part, direction):
     """Return what all passes of a robust step compute."""
-    slope, mean_squares = FusedBundle([part]).direct([Level(0.3, 2.0)], [direction])
-    found = [torch.tensor([slope, *mean_squares], dtype=torch.float64), direction.clone()]
+    slope, signals, squares = FusedBundle([part]).direct([Level(0.3, 2.0, 0.5)], [direction])
+    found = [torch.tensor([slope, *signals, *squares], dtype=torch.float64), direction.clone()]
     found.append(torch.tensor(FusedBundle([part]).powers()))
-    return found + [one.clone() for one in part.state.values()]
+    return found + [part.state[name].clone() for name in AVERAGES]

@@ -170,14 +170,19 @@ def test_the_scale_neither_makes_up_for_a_lower_lr_nor_follows_it(lr):
 
 
 def test_a_warm_up_does_no_harm():
-    net = model()
-    optimizer = VSGD(net.parameters())
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
-    for _ in range(18):
-        train_by_backward(net, optimizer, 50)
-        for _ in range(50):
-            scheduler.step()
-    assert loss_on_all(net) < 0.6
+    ends = []
+    for steps in (1, 100):
+        net = model()
+        optimizer = VSGD(net.parameters())
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step, steps=steps: min(1.0, (step + 1) / steps)
+        )
+        for _ in range(18):
+            train_by_backward(net, optimizer, 50)
+            for _ in range(50):
+                scheduler.step()
+        ends.append(loss_on_all(net))
+    assert ends[1] < 1.05 * ends[0] < 0.7
 
 
 def test_parameters_with_an_lr_of_zero_have_no_say():
