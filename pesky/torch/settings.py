@@ -1,4 +1,4 @@
-"""Checks of what a user can set."""
+"""What a user can set: checks, and what settings of weight decay mean."""
 
 from typing import Any, Literal, get_args
 
@@ -6,7 +6,15 @@ from torch import Tensor
 
 from pesky.errors import InputError, check_number
 
-__all__ = ["Granularity", "check_choice", "check_group", "check_parameters"]
+__all__ = [
+    "Granularity",
+    "check_choice",
+    "check_flag",
+    "check_group",
+    "check_parameters",
+    "decoupled_of",
+    "l2_of",
+]
 
 Granularity = Literal["element", "block", "global"]
 
@@ -17,12 +25,19 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Refuse a value that is neither True nor False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False; got {value!r}")
+
+
 def check_group(group: dict[str, Any]) -> None:
     """Refuse settings of a parameter group that make no sense; a tensor lr is left as it is."""
     check_choice("granularity", group["granularity"], get_args(Granularity))
     if not isinstance(group["lr"], Tensor):
         check_number("lr", group["lr"], least=0)
     group["weight_decay"] = check_number("weight_decay", group["weight_decay"], least=0)
+    check_flag("decoupled_weight_decay", group["decoupled_weight_decay"])
     if group["curvature_floor"] is not None:
         group["curvature_floor"] = check_number("curvature_floor", group["curvature_floor"], above=0)
 
@@ -35,3 +50,13 @@ def check_parameters(parameters: list[Tensor]) -> None:
                 f"params must be real; got a complex tensor of shape {tuple(parameter.shape)}: "
                 "optimise its real and imaginary part (torch.view_as_real) as two real tensors"
             )
+
+
+def l2_of(group: dict[str, Any]) -> float:
+    """Return the factor of the L2 penalty, which is in losses, gradients and curvatures."""
+    return 0.0 if group["decoupled_weight_decay"] else float(group["weight_decay"])
+
+
+def decoupled_of(group: dict[str, Any]) -> float:
+    """Return the factor of decoupled weight decay, which is in none of them; see `step/decay.py`."""
+    return float(group["weight_decay"]) if group["decoupled_weight_decay"] else 0.0

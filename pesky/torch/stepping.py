@@ -26,7 +26,7 @@ from pesky.torch.loss.watch import Watched, is_registered
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.passes.bundle import Part, Start
 from pesky.torch.progress import Progress
-from pesky.torch.settings import check_group, check_parameters
+from pesky.torch.settings import check_flag, check_group, check_parameters
 from pesky.torch.step import following, measuring, paper
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.distributed import average_curvature
@@ -129,6 +129,7 @@ class SteppingOptimizer(Optimizer):
         for group in self.param_groups:  # what a scheduler or a user may have set meanwhile
             for name in ("lr", "weight_decay"):
                 check_number(name, float(group[name]), least=0)
+            check_flag("decoupled_weight_decay", group["decoupled_weight_decay"])
         parts = self._parts()
         self._conclude(self._outcome(parts) if parts else Outcome(skipped=NO_GRADIENT))
 
@@ -400,6 +401,8 @@ class SteppingOptimizer(Optimizer):
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set up what copies and pickles leave out."""
+        """Set up what copies and pickles leave out; torch loads a `state_dict` through here, too."""
         super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("decoupled_weight_decay", False)  # which groups of up to 0.2 do not have
         self._prepare()

@@ -21,7 +21,7 @@ from pesky.torch.loss.again import (
 )
 from pesky.torch.loss.backward import Wanted, check_loss, scale_of
 from pesky.torch.loss.watch import Watched, Watcher, check_module
-from pesky.torch.settings import Granularity, check_choice
+from pesky.torch.settings import Granularity, check_choice, check_flag
 from pesky.torch.stepping import SteppingOptimizer
 
 __all__ = ["VSGD"]
@@ -45,6 +45,8 @@ class VSGD(SteppingOptimizer):
         granularity: what shares a rate: nothing ("element"), a tensor ("block") or a group ("global").
         dialect: "robust", or "paper" for the method exactly as it was published.
         weight_decay: L2, in the gradient and in the curvature.
+        decoupled_weight_decay: whether weight_decay is AdamW's instead: every step also takes
+            weight_decay times its size (root mean square over the group) of each parameter off it.
         curvature_floor: a lower bound on the curvature, the paper's epsilon; None for none.
         curvature: where it comes from: "bbprop", "finite-difference", "hutchinson", or a function
             of the loss and the list of parameters that returns a tensor, or None, for each. None is
@@ -78,6 +80,7 @@ class VSGD(SteppingOptimizer):
         granularity: Granularity = "element",
         dialect: Dialect = "robust",
         weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
         curvature_floor: float | None = None,
         curvature: Choice | None = None,
         curvature_every: int | None = None,
@@ -96,8 +99,7 @@ class VSGD(SteppingOptimizer):
         if slow_start is not None:
             slow_start = check_number("slow_start", slow_start, least=1)
         self.slow_start = slow_start
-        if not isinstance(even_start, bool):
-            raise InputError(f"even_start must be True or False; got {even_start!r}")
+        check_flag("even_start", even_start)
         self.even_start = even_start
         self.process_group = process_group
         self._source = CurvatureSource(curvature)
@@ -106,6 +108,7 @@ class VSGD(SteppingOptimizer):
             "lr": lr,
             "granularity": granularity,
             "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
             "curvature_floor": curvature_floor,
         }
         super().__init__(params, defaults)

@@ -212,6 +212,7 @@ IN_ONE_WAY = {
     "global": Kind(dense, {"granularity": "global"}, enough=0.75),
     "half lr": Kind(dense, {"lr": 0.5}, enough=0.6),
     "decay": Kind(dense, {"weight_decay": 0.01}, enough=0.75),
+    "decoupled decay": Kind(dense, {"weight_decay": 0.1, "decoupled_weight_decay": True}, enough=0.75),
     "every 3": Kind(dense, {"curvature_every": 3}),
     "hutchinson": Kind(dense, {"curvature": "hutchinson"}, enough=0.6),
     "finite differences": Kind(dense, {"curvature": "finite-difference"}, enough=0.6),

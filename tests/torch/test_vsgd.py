@@ -30,6 +30,7 @@ def test_complex_parameters_are_refused():
         ({"slow_start": 0.5}, "slow_start"),
         ({"even_start": 1}, "even_start must be True or False"),
         ({"weight_decay": -1}, "weight_decay"),
+        ({"decoupled_weight_decay": 1}, "decoupled_weight_decay must be True or False; got 1"),
         ({"curvature_floor": 0}, "curvature_floor"),
         ({"lr": -1}, "lr"),
     ],

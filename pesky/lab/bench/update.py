@@ -132,7 +132,13 @@ def _vsgd(sizes: list[int], **settings: Any) -> Run:
 def _eager(sizes: list[int]) -> Run:
     """The same rule, one torch operation after another."""
     parameters = _parameters(sizes)
-    group = {"lr": 1.0, "weight_decay": 0.0, "curvature_floor": None, "granularity": "element"}
+    group = {
+        "lr": 1.0,
+        "weight_decay": 0.0,
+        "decoupled_weight_decay": False,
+        "curvature_floor": None,
+        "granularity": "element",
+    }
     parts = [part_of(one, torch.rand_like(one) + 0.1, group, {}, has_levels=False) for one in parameters]
 
     @torch.no_grad()

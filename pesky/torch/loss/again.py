@@ -14,6 +14,7 @@ from torch.nn.modules.module import _global_forward_pre_hooks, register_module_f
 from pesky.errors import InputError
 from pesky.torch.loss.processes import mean_of
 from pesky.torch.passes.fused import are_same
+from pesky.torch.settings import l2_of
 
 __all__ = [
     "Evaluation",
@@ -216,7 +217,7 @@ class Losses:
         """Compute the one at the present parameters; `among`: processes that have batches, or None."""
         self._evaluations = evaluations
         self._among = among
-        self._decayed = [(group["weight_decay"], group["params"]) for group in groups]
+        self._decayed = [(l2_of(group), group["params"]) for group in groups]
         self.rounding = max(one.rounding for one in evaluations)
         self.first = self._first()
 
@@ -261,7 +262,7 @@ class Losses:
 
     def _penalty(self) -> float:
         return sum(
-            float(decay) / 2 * float(one.detach().double().square().sum())
+            decay / 2 * float(one.detach().double().square().sum())
             for decay, parameters in self._decayed
             if decay
             for one in parameters

@@ -8,6 +8,7 @@ from torch import Tensor
 from pesky import rule
 from pesky.direction import follow_gradient, relative_square
 from pesky.torch.passes.bundle import Directed, Level, Part, Sums, set_finite, statistics_type
+from pesky.torch.settings import l2_of
 
 __all__ = ["ELEMENT_AVERAGES", "EagerBundle", "curvature_at", "powers_of", "sample_of", "update_of"]
 
@@ -99,7 +100,7 @@ def curvature_at(level: Level, mean_square: Tensor) -> Tensor:
 
 def sample_of(part: Part, theta: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return gradient and curvature of these parameters, unscaled and with L2."""
-    decay, kind = part.group["weight_decay"], statistics_type(part.theta)
+    decay, kind = l2_of(part.group), statistics_type(part.theta)
     gradient = part.gradient.to(kind) * part.gradient_factor + decay * _wide(theta)
     if part.curvature is None:
         return gradient, None

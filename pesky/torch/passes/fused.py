@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pesky.torch.passes import kernels
 from pesky.torch.passes.bundle import Directed, Level, Part, Sums
+from pesky.torch.settings import l2_of
 
 __all__ = ["FusedBundle", "Move", "are_same", "is_fusible", "move"]
 
@@ -188,7 +189,7 @@ def _numbers(part: Part) -> tuple[float, ...]:
     return (
         part.gradient_factor,
         part.curvature_factor,
-        group["weight_decay"],
+        l2_of(group),
         float(group["lr"]),
         part.floor,
         *_LATER,

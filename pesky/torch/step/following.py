@@ -16,6 +16,7 @@ from pesky.torch.outcome import DIRECTION, TURNED, Outcome
 from pesky.torch.passes.bundle import Bundle, Part, Start, set_finite
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.step import decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
 
@@ -57,11 +58,26 @@ def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collecti
     collective.last_slope, collective.spared_slope = share * slope, share * spared
     scale, held = share * collective.scale, False
     collective.count()
-    for part, value in zip(direction.parts, direction.values, strict=True):
-        distance = _lr(part) * scale
-        held |= set_finite(part.theta, part.theta.to(value.dtype).add(value, alpha=-distance))
+    distances = [_lr(part) * scale for part in direction.parts]
+    shares = decay.shares_along(direction, distances)
+    for part, value, distance in zip(direction.parts, direction.values, distances, strict=True):
+        held |= _move_part(part, value, distance, shares.get(part, 0.0))
         part.state.update({"length": distance, "move": int(collective.averaged)})
     return Outcome(held=held)
+
+
+def _move_part(part: Part, direction: Tensor, distance: float, share: float) -> bool:
+    """Move a parameter along a direction and let a share of it decay; return whether entries stay.
+
+    What decays is kept apart from the direction, along which the next slope is measured.
+    """
+    before = part.theta.to(direction.dtype)
+    moved = before.add(direction, alpha=-distance)
+    part.state.pop("decayed", None)
+    if share > 0:
+        part.state["decayed"] = share * before
+        moved -= part.state["decayed"]
+    return set_finite(part.theta, moved)
 
 
 def _buffer_of(part: Part) -> Tensor:
@@ -146,4 +162,7 @@ def undo(states: Iterable[tuple[Tensor, dict[str, Any]]], collective: Collective
     for parameter, state in states:
         direction = _last_direction(state, collective)
         if direction is not None and parameter.requires_grad:
-            set_finite(parameter, parameter.to(direction.dtype) + state["length"] * direction)
+            before = parameter.to(direction.dtype) + state["length"] * direction
+            if "decayed" in state:
+                before += state["decayed"]
+            set_finite(parameter, before)

@@ -13,6 +13,7 @@ from torch import Tensor
 from pesky import length, rule
 from pesky.torch.passes.bundle import Level, Part
 from pesky.torch.passes.pieces import sum_of_squares
+from pesky.torch.settings import l2_of
 
 __all__ = [
     "NO_LEVEL",
@@ -52,8 +53,8 @@ def take_level(part: Part, longest: float | None = None) -> None:
     """Take this step's curvature, if it has one, into the average of so many samples, or a few."""
     if part.curvature is None:
         return
-    decay = float(part.group["weight_decay"])
-    sample = sum_of_squares(part.curvature, part.curvature_factor, decay) / part.curvature.numel()
+    decay, entries = l2_of(part.group), part.curvature.numel()
+    sample = sum_of_squares(part.curvature, part.curvature_factor, decay) / entries
     state = part.state
     state["level_square"], state["level_memory"] = length.added(
         state["level_square"],

@@ -20,7 +20,7 @@ from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE
 from pesky.torch.passes.bundle import Bundle, Start
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
-from pesky.torch.step import alarm
+from pesky.torch.step import alarm, decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
 from pesky.torch.step.places import Places
@@ -110,6 +110,7 @@ class _Step(NamedTuple):
             return Outcome(skipped=reason)
         distance = length.length_of(self.collective)
         scales = [float(part.group["lr"]) * distance for part in self.direction.parts]
+        scales = decay.include(self.direction, scales)
         return Outcome(held=self.places.move(self.direction, scales))
 
     def _measure(self) -> str | None:

@@ -51,20 +51,29 @@ def part_of(
     if curvature is not None and curvature.shape != parameter.shape:
         curvature = None  # from before it was changed, too
     fit(parameter, state)
+    by_rows = isinstance(state["initial"], Tensor) if state else gradient.is_sparse
+    if by_rows:
+        _check_rows(group)
     if not state:
-        if gradient.is_sparse and group["granularity"] != "element":
-            raise InputError(
-                f"granularity must be 'element' for parameters with sparse gradients, whose rows learn "
-                f"separately; got {group['granularity']!r}: put them into a group of their own"
-            )
-        state.update(_begin(parameter, group["granularity"], gradient.is_sparse, has_levels))
-    if isinstance(state["initial"], Tensor):
+        state.update(_begin(parameter, group["granularity"], by_rows, has_levels))
+    if by_rows:
         return _rows_part(parameter, gradient, curvature, group, state)
     if gradient.is_sparse:
         gradient = gradient.to_dense()
     if curvature is not None and curvature.is_sparse:
         curvature = curvature.to_dense()
     return Part(parameter, gradient, curvature, group, state, floor=floor_of(group))
+
+
+def _check_rows(group: dict[str, Any]) -> None:
+    """Refuse settings of a group that parameters with sparse gradients cannot have."""
+    wanted = {"granularity": "element", "decoupled_weight_decay": False}
+    for name, value in wanted.items():
+        if group[name] != value:
+            raise InputError(
+                f"{name} must be {value!r} for parameters with sparse gradients, whose rows learn "
+                f"separately; got {group[name]!r}: put them into a group of their own"
+            )
 
 
 def _rows_part(

@@ -32,7 +32,13 @@ def test_entries_have_the_type_of_averages(dtype):
 @pytest.mark.parametrize("curvature", [True, False])
 def test_the_compiled_passes_agree_with_the_eager_ones_over_steps(curvature):
     """The mean of v that a step returns is what the next one measures entries in."""
-    group = {"granularity": "element", "weight_decay": 0.1, "lr": 1.0, "curvature_floor": None}
+    group = {
+        "granularity": "element",
+        "weight_decay": 0.1,
+        "decoupled_weight_decay": False,
+        "lr": 1.0,
+        "curvature_floor": None,
+    }
     found = []
     for kind in (EagerBundle, FusedBundle):
         torch.manual_seed(0)

@@ -20,6 +20,7 @@ def parts(granularity, dtype, fresh=True, has_levels=False, **settings):
     group = {
         "lr": 0.7,
         "weight_decay": 0.1,
+        "decoupled_weight_decay": False,
         "curvature_floor": 0.2,
         "granularity": granularity,
         **settings,
@@ -210,7 +211,13 @@ def laid_out(memory, values, order, gap):
         name = names[number]
         there[name] = memory[place : place + len(values[name])].copy_(values[name])
         place += len(values[name]) + gap
-    group = {"granularity": "element", "curvature_floor": None, "weight_decay": 0.01, "lr": 1.0}
+    group = {
+        "granularity": "element",
+        "curvature_floor": None,
+        "weight_decay": 0.01,
+        "decoupled_weight_decay": False,
+        "lr": 1.0,
+    }
     state = {"memory": 2.0, **{name: there[name] for name in AVERAGES}}
     return Part(there["theta"], there["gradient"], there["curvature"], group, state), there["direction"]
 

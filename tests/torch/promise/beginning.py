@@ -40,11 +40,12 @@ class Beginning(RuleBasedStateMachine):
         dialect=st.sampled_from(["robust", "robust", "robust", "paper"]),
         granularity=st.sampled_from(["element", "block", "global"]),
         decay=st.sampled_from([0.0, 0.0, 0.1]),
+        decoupled=st.booleans(),
         init_batches=st.sampled_from([1, 2, 10]),
         every=st.sampled_from([None, None, 1, 3]),
         seed=st.integers(0, 2**16),
     )
-    def start(self, name, way, dialect, granularity, decay, init_batches, every, seed):
+    def start(self, name, way, dialect, granularity, decay, decoupled, init_batches, every, seed):
         torch.manual_seed(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.watch = Watch(self.off)
@@ -52,6 +53,7 @@ class Beginning(RuleBasedStateMachine):
             "dialect": dialect,
             "granularity": "element" if name == "SparseWords" else granularity,
             "weight_decay": decay,
+            "decoupled_weight_decay": decoupled and name != "SparseWords",
             "init_batches": init_batches,
             "curvature_every": every,
         }

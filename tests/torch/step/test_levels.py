@@ -166,7 +166,13 @@ def test_a_floor_is_the_least_a_level_can_be():
 def test_what_a_scaler_multiplied_is_taken_off(factor):
     theta = torch.ones(3, requires_grad=True)
     theta.grad = torch.ones(3)
-    group = {"weight_decay": 0.5, "curvature_floor": None, "granularity": "element", "lr": 1.0}
+    group = {
+        "weight_decay": 0.5,
+        "decoupled_weight_decay": False,
+        "curvature_floor": None,
+        "granularity": "element",
+        "lr": 1.0,
+    }
     part = part_of(theta, factor * torch.tensor([-1.0, 2.0, 3.0]), group, {}, True)
     part.curvature_factor = 1 / factor
     take_level(part)

@@ -1,0 +1,79 @@
+"""Decoupled weight decay: a step that is taken also pulls parameters towards zero, as in AdamW.
+
+There an entry changes by about its rate in a step, and decay takes rate * weight_decay of it. Here the
+size of a step, its root mean square over a parameter group, stands for the rate. See docs/theory.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, sqrt
+
+from torch import Tensor
+
+from pesky.torch.passes.bundle import Part, set_finite, statistics_type
+from pesky.torch.passes.pieces import sum_of_squares
+from pesky.torch.settings import decoupled_of
+from pesky.torch.step.direction import Direction
+
+__all__ = ["copies_of", "include", "pull", "shares_along"]
+
+
+def include(direction: Direction, scales: Sequence[float]) -> list[float]:
+    """Make decay of the iterates a part of the step; return the scales that the direction then has.
+
+    What decays has all of its step for a direction, and the scale 1.
+    """
+    shares = shares_along(direction, scales)
+    for part, value, scale in zip(direction.parts, direction.values, scales, strict=True):
+        if part in shares:
+            value.mul_(scale).add_(part.state["iterate"], alpha=shares[part])
+    return [
+        1.0 if part in shares else scale for part, scale in zip(direction.parts, scales, strict=True)
+    ]
+
+
+def shares_along(direction: Direction, scales: Sequence[float]) -> dict[Part, float]:
+    """Return what share of each part a step along a direction takes off it, if any."""
+    steps = zip(direction.parts, direction.values, scales, strict=True)
+    return _shares(
+        {
+            part: sum_of_squares(value, scale)
+            for part, value, scale in steps
+            if decoupled_of(part.group) > 0
+        }
+    )
+
+
+def copies_of(parts: Sequence[Part]) -> dict[Part, Tensor]:
+    """Return those parameters that decay as they are, for `pull` to see what a step changes."""
+    return {
+        part: part.theta.detach().to(statistics_type(part.theta), copy=True)
+        for part in parts
+        if decoupled_of(part.group) > 0
+    }
+
+
+def pull(before: Mapping[Part, Tensor]) -> bool:
+    """Let parameters decay after a step, by as much as it changed them, rounding included.
+
+    Entries that would not be finite stay; return whether there are any.
+    """
+    shares = _shares({part: sum_of_squares(part.theta - copy) for part, copy in before.items()})
+    held = [set_finite(part.theta, part.theta - share * before[part]) for part, share in shares.items()]
+    return any(held)
+
+
+def _shares(powers: Mapping[Part, float]) -> dict[Part, float]:
+    """Return the share of each part that decays, from the sums of squares of steps.
+
+    A step that has no finite size, as where parameters have none, is nothing to decay by.
+    """
+    members: dict[int, list[Part]] = {}
+    for part in powers:
+        members.setdefault(id(part.group), []).append(part)
+    shares: dict[Part, float] = {}
+    for parts in members.values():
+        entries = sum(part.theta.numel() for part in parts)
+        share = decoupled_of(parts[0].group) * sqrt(sum(powers[part] for part in parts) / entries)
+        if isfinite(share):
+            shares |= dict.fromkeys(parts, min(share, 1.0))
+    return shares
