@@ -53,11 +53,16 @@ class EagerBundle:
             ratio, *averages = follow_gradient(gradient, g, v, tau)
             for average, value in zip((g, v, tau), averages, strict=True):
                 average.copy_(value)
-            torch.mul(rule.learning_rate(ratio, curvature_at(level, v)), gradient, out=direction)
+            torch.mul(self.rates(ratio, v, level), gradient, out=direction)
             slopes.append((direction * gradient).sum())
             squares.append(v.mean())
         found = torch.stack([torch.stack(slopes), torch.stack(squares)]).double().tolist()
         return Directed(sum(found[0]), found[1])
+
+    def rates(self, ratio: Tensor, mean_square: Tensor, level: Level) -> Tensor:
+        """Return the rates of a tensor's entries in a direction, from g^2/v, v and its level."""
+        rates: Tensor = rule.learning_rate(ratio, curvature_at(level, mean_square))
+        return rates
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""
