@@ -38,9 +38,7 @@ Named = TypeVar("Named")
 def torch_table_command(
     tasks: Annotated[
         str,
-        typer.Option(
-            help="With commas between; else the development split, or the four of an ablation."
-        ),
+        typer.Option(help="With commas between; else the development split, or the ten of an ablation."),
     ] = "",
     test_split: Annotated[
         bool, typer.Option("--test-split", help="The test split: ranks and counts are all it shows.")

@@ -257,7 +257,6 @@ class VSGD(SteppingOptimizer):
         return Wanted(
             is_due=self._is_due(),
             parameters=self._parameters(),
-            mode="gauss-newton",
             seed=self.counters["steps"],
             known_curved="bbprop" in self.counters["sources"],
             for_levels=self.dialect == "robust" and not self._by_rows,

@@ -11,8 +11,8 @@ def robust(model, **settings):
     return VSGD(model.parameters(), dialect="robust", **settings)
 
 
-def mlp(inputs=8, outputs=3, width=16, unit=nn.Tanh):
-    return nn.Sequential(nn.Linear(inputs, width), unit(), nn.Linear(width, outputs))
+def mlp(inputs=8, outputs=3, width=16):
+    return nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, outputs))
 
 
 def classes(count, seed=0):

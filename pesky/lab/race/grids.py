@@ -1,17 +1,16 @@
 """The settings that rivals are tuned over: the paper's grids, a coarse form, and its own winners."""
 
 from itertools import product
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import METHODS, ROBUST, SETTINGS
 from pesky.lab.runs.settings import Settings
 
-__all__ = ["GRIDS", "Grid", "listed_methods", "settings_of"]
+__all__ = ["Grid", "listed_methods", "settings_of"]
 
 Grid: TypeAlias = Literal["full", "coarse", "paper"]
-GRIDS: tuple[Grid, ...] = get_args(Grid)
 
 _ETA0 = (*(f"{digit}e{power}" for power in range(-7, 1) for digit in (1, 3)), "1e1")
 _FULL = {

@@ -1,7 +1,11 @@
 """The page's section on what VSGD's robust form is without some of its parts."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pesky.lab.runs.means import Part
 from pesky.lab.tables.markdown import markdown_table
-from pesky.lab.tables.table import NOTHING, Table
+from pesky.lab.tables.table import NOTHING, Cell, Table
 from pesky.lab.torch_table.contestants import CONTESTANTS, VARIANTS, Contestant
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.table import Standing, TaskRows, TorchTable
@@ -9,19 +13,29 @@ from pesky.lab.torch_table.table import Standing, TaskRows, TorchTable
 __all__ = ["ablation_section"]
 
 _WHOLE = CONTESTANTS["vsgd"]
-_LINES = {f"everything ({_WHOLE.title})": _WHOLE}
-_LINES |= {variant.title: variant for variant in VARIANTS.values()}
+_LINES = {"everything": _WHOLE, **VARIANTS}
+_NUMBERS: dict[Part, str] = {"train": "Training loss", "test": "Test number"}
 
 _EXPLANATION = """VSGD robust, and what it is where one thing is done differently; [theory.md](theory.md)
-says what the parts are. Each cell is training loss / test number, as means over the seeds that the
-column names: those which every line that has any run on this task has. The variants take no part in
-other tables.
+says what the parts are. The variants take no part in other tables.
+"""
 
+_NOTE = """Numbers are means over {seeds}, unless a column names others: those which every line that has
+any run on its task has. A star says that some of the runs did not come to their end; the mean is of the
+others.
 """
 
 
+class _Column(NamedTuple):
+    """A task: the seeds that its lines have in common, and what each line did at these."""
+
+    task: str
+    seeds: list[int]
+    standings: list[Standing]
+
+
 def ablation_section(table: TorchTable, store: Store) -> str:
-    """Return the table of all variants, on the tasks that any of them has run."""
+    """Return what the variants are, and a table for each number, on the tasks that any has run."""
     columns = [
         _column(rows, table.seeds)
         for rows in table.rows(store)
@@ -29,19 +43,39 @@ def ablation_section(table: TorchTable, store: Store) -> str:
     ]
     if not columns:
         return f"Nothing has been run: `pesky torch-table --ablation{' --quick' * table.quick}`.\n"
-    header, *lines = zip(["", *_LINES], *columns, strict=True)
-    return _EXPLANATION + markdown_table(Table(header, lines))
+    wanted = list(range(table.seeds))
+    return "\n".join(
+        [
+            _EXPLANATION,
+            markdown_table(_what_is_done()),
+            _NOTE.format(seeds=_named(wanted)),
+            *(
+                f"{title}:\n\n{markdown_table(_numbers(columns, wanted, part))}"
+                for part, title in _NUMBERS.items()
+            ),
+        ]
+    )
 
 
-def _column(rows: TaskRows, wanted: int) -> list[str]:
-    """Return the task with its seeds, and a cell for every line."""
+def _what_is_done() -> Table:
+    rows = [(name, _WHOLE.title if one is _WHOLE else one.title) for name, one in _LINES.items()]
+    return Table(("", "what is done"), rows)
+
+
+def _numbers(columns: Sequence[_Column], wanted: list[int], part: Part) -> Table:
+    """Return one of the numbers, a line for each variant and a column for each task."""
+    header = [one.task if one.seeds == wanted else f"{one.task}, {_named(one.seeds)}" for one in columns]
+    rows: list[list[Cell | str]] = [
+        [name, *(_cell(one.standings[line], part) for one in columns)]
+        for line, name in enumerate(_LINES)
+    ]
+    return Table(["", *header], rows)
+
+
+def _column(rows: TaskRows, wanted: int) -> _Column:
     found = [_seeds(rows, one, wanted) for one in _LINES.values()]
     common = sorted(set.intersection(*filter(None, found)))
-    seeds = "seed " + ", ".join(map(str, common)) if common else "no seed in common"
-    return [
-        f"{rows.task.name}, {seeds}",
-        *(_cell(rows.standing(one, common)) for one in _LINES.values()),
-    ]
+    return _Column(rows.task.name, common, [rows.standing(one, common) for one in _LINES.values()])
 
 
 def _seeds(rows: TaskRows, contestant: Contestant, wanted: int) -> set[int]:
@@ -50,11 +84,14 @@ def _seeds(rows: TaskRows, contestant: Contestant, wanted: int) -> set[int]:
     return {seed for seed in range(wanted) if rows.row(contestant, setting, seed) is not None}
 
 
-def _cell(standing: Standing) -> str:
-    train, test = standing.number("train"), standing.number("test")
-    if train is None or test is None:
-        return "diverged" if standing.diverged else NOTHING
-    text = f"{train.mean:.4g} / {test.mean:.4g}"
-    if standing.diverged:
-        text += f", {len(standing.diverged)} of {len(standing.runs)} diverged"
-    return text
+def _named(seeds: list[int]) -> str:
+    if not seeds:
+        return "no seed in common"
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
+def _cell(standing: Standing, part: Part) -> Cell:
+    number = standing.number(part)
+    if number is None:
+        return Cell("diverged" if standing.diverged else "too slow" if standing.too_slow else NOTHING)
+    return Cell(f"{number.mean:.4g}", starred=bool(standing.diverged or standing.too_slow))

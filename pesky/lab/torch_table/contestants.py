@@ -100,7 +100,7 @@ METHODS = {
     "vsgd": Method(Minimizing, revision=4, takes_sparse=True),
     "vsgd-backward": Method(Following, revision=2, takes_sparse=True),
     "vsgd-paper": Method(Minimizing, revision=2, takes_sparse=True),
-    "vsgd-ablated": Method(Ablated, revision=4, takes_sparse=True),
+    "vsgd-ablated": Method(Ablated, revision=5, takes_sparse=True),
     "adam": Method(_adam),
     "adamw": Method(_adamw),
     "sgd": Method(_sgd),
@@ -172,19 +172,26 @@ def _measured(name: str, title: str, every: int) -> Contestant:
 VARIANTS = {
     variant.name: variant
     for variant in (
-        _measured("every-1", "all is measured in every step", 1),
-        _variant("no-caution", "caution"),
-        _variant("no-average", "average"),
-        _variant("no-caution-no-average", "caution", "average"),
+        _measured("every-1", "levels and losses are measured in every step", 1),
+        _variant("all-losses", "seldom-losses"),
         _variant("no-levels", "levels"),
+        _variant("old-levels", "level-memory"),
         _variant("no-floor", "floor"),
         _variant("flat-curvature", "entries"),
         _variant("no-noise-ratio", "noise-ratio"),
-        _variant("short-memory", "long-memory"),
-        _variant("free-growth", "growth-limit"),
-        _variant("no-undo", "undo"),
-        _variant("no-shortening", "shortening"),
+        _variant("no-probes", "probes"),
         _variant("one-probe", "far-probe"),
+        _variant("free-growth", "growth-limit"),
+        _variant("short-memory", "long-memory"),
+        _variant("no-steep-check", "steep-check"),
+        _variant("no-shortening", "shortening"),
+        _variant("no-undo", "undo"),
+        _variant("no-alarm", "alarm"),
+        _variant("no-going-back", "going-back"),
+        _variant("no-new-start", "new-start"),
+        _variant("no-caution", "caution"),
+        _variant("no-average", "average"),
+        _variant("no-caution-no-average", "caution", "average"),
     )
 }
 

@@ -41,9 +41,8 @@ def bbprop(
     is too large for its type, it is the largest number of that type.
 
     `mode="full"` adds the second derivatives of hidden units, as LeCun's original; the absolute value
-    is then taken at the end. `mode="saturation"` adds those of tanh and logistic units only, in absolute
-    value of their sum over the batch (dimension 0). `strict` refuses operations without a rule, which
-    are otherwise estimated by random signs, with a warning.
+    is then taken at the end. `strict` refuses operations without a rule, which are otherwise estimated
+    by random signs, with a warning.
 
     >>> layer = torch.nn.Linear(2, 1, bias=False)
     >>> loss = torch.nn.functional.mse_loss(layer(torch.tensor([[1.0, 3.0]])), torch.zeros(1, 1))

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature import Mode, UnsupportedGraph, curvature_of
+from pesky.torch.curvature import UnsupportedGraph, curvature_of
 from pesky.torch.curvature.sources import Callback, Values, call, hutchinson
 from pesky.torch.words import say
 
@@ -51,12 +51,11 @@ class CurvatureSource:
         *,
         can_repeat: bool,
         seed: int,
-        mode: Mode,
         for_levels: bool,
         known_curved: bool = False,
         upstream: Tensor | None = None,
     ) -> Found:
-        """Measure on the graph of the loss, which the backward pass will free; `mode` is bbprop's.
+        """Measure on the graph of the loss, which the backward pass will free.
 
         A loss that is `known_curved` only happens to be flat, as a saturated softmax is, where bbprop
         finds nothing.
@@ -69,7 +68,7 @@ class CurvatureSource:
             except RuntimeError:  # some operations, such as fused attention, have no second derivative
                 return self._say(
                     "the graph has no second derivatives",
-                    self._by_walk(loss, parameters, can_repeat, seed, upstream, mode, known_curved),
+                    self._by_walk(loss, parameters, can_repeat, seed, upstream, known_curved),
                 )
         if callable(self.choice):
             return Found("callable", self._scaled(call(self.choice, loss, parameters), upstream))
@@ -82,7 +81,7 @@ class CurvatureSource:
                     "optimizer.minimize(closure), or optimizer.backward(loss, again=closure)"
                 )
             return Found("finite-difference", None)
-        return self._by_walk(loss, parameters, can_repeat, seed, upstream, mode, known_curved)
+        return self._by_walk(loss, parameters, can_repeat, seed, upstream, known_curved)
 
     def _by_walk(
         self,
@@ -91,12 +90,11 @@ class CurvatureSource:
         can_repeat: bool,
         seed: int,
         upstream: Tensor | None,
-        mode: Mode,
         known_curved: bool,
     ) -> Found:
         """Ask bbprop."""
         try:
-            found = curvature_of(loss, parameters, upstream=upstream, mode=mode)
+            found = curvature_of(loss, parameters, upstream=upstream)
         except UnsupportedGraph as problem:
             return self._without_bbprop(loss, parameters, can_repeat, seed, upstream, problem)
         if found.curved or known_curved:

@@ -6,10 +6,6 @@ becomes `curvature`, which passes every operation below by its squared Jacobian 
 approximation). `bent` is a second derivative that is not settled yet, because the operation (a
 logarithm, a square root) makes sense only together with the next one that bends: log and softmax,
 root and mean square. It has a sign and goes along with the slope until then.
-
-In mode "saturation" a fourth one travels, `pull`: the gradient again, down to the lowest unit that
-saturates (tanh, the logistic function). Far out, such a unit's squared derivative is nothing, while its
-second derivative weighted by the gradient is as large as the gradient itself.
 """
 
 import warnings
@@ -24,11 +20,10 @@ from pesky.torch.curvature.node import Edge, Node, Tensors, UnsupportedGraph, ad
 from pesky.torch.curvature.precision import fitted
 from pesky.torch.curvature.rules import RULES, Rule
 from pesky.torch.curvature.rules.probe import PROBE
-from pesky.torch.curvature.rules.saturation import saturates, saturation
 
 __all__ = ["Mode", "Walk"]
 
-Mode = Literal["gauss-newton", "full", "saturation"]
+Mode = Literal["gauss-newton", "full"]
 
 _reported: set[str] = set()
 
@@ -40,14 +35,12 @@ class Flow:
     slope: Tensor | None = None
     bent: Tensor | None = None
     curvature: Tensor | None = None
-    pull: Tensor | None = None
 
     def receive(self, other: "Flow") -> None:
         """Add what comes along another path."""
         self.slope = add(self.slope, other.slope)
         self.bent = add(self.bent, other.bent)
         self.curvature = add(self.curvature, other.curvature)
-        self.pull = add(self.pull, other.pull)
 
     def spread(self) -> None:
         """Make dense what is about some rows only: that is for leaves, and rules cannot work with it.
@@ -55,7 +48,7 @@ class Flow:
         It comes here where a loss holds gradients of sparse embeddings.
         """
         self.slope, self.bent = _dense(self.slope), _dense(self.bent)
-        self.curvature, self.pull = _dense(self.curvature), _dense(self.pull)
+        self.curvature = _dense(self.curvature)
 
     def settle(self) -> None:
         """Make the bent part curvature, in absolute value as in Algorithm 1."""
@@ -75,7 +68,6 @@ class Walk:
     values: dict[Tensor, Tensor] = field(default_factory=dict)
     curved: bool = False
     probed: set[str] = field(default_factory=set)
-    _pulled: set[Any] = field(default_factory=set)  # nodes with a unit below that saturates, and those
 
     def run(self, root: Edge, slope: Tensor, wanted: Iterable[Tensor]) -> None:
         """Go through all operations between the root and the wanted leaves, consumers first."""
@@ -87,9 +79,6 @@ class Walk:
         if root.function not in flows:
             return
         flows[root.function][root.output].slope = slope
-        self._pulled = _above_saturating(nodes) if self.mode == "saturation" else set()
-        if root.function in self._pulled:
-            flows[root.function][root.output].pull = slope
         ready = [root.function]
         while ready:
             function = ready.pop()
@@ -130,21 +119,7 @@ class Walk:
         slopes = [flow.slope for flow in arrived]
         if any(one is not None for one in slopes):
             self._bend(node, rule, slopes, [flow.bent for flow in arrived], left)
-        if node.function in self._pulled:
-            self._saturate(node, arrived, left)
         return left
-
-    def _saturate(self, node: Node, arrived: list[Flow], left: list[Flow]) -> None:
-        """Add what a saturated unit's curvature leaves out; carry the gradient on to those below."""
-        flow, pulls = arrived[0], [one.pull for one in arrived]
-        if saturates(node) and flow.pull is not None and flow.curvature is not None:
-            # The loss's own slope has bent here, or will.
-            pull = flow.pull if flow.slope is None else flow.pull - flow.slope
-            left[0].curvature = add(left[0].curvature, saturation(node, pull))
-        onward = [edge is not None and edge.function in self._pulled for edge in node.edges]
-        if any(onward) and any(one is not None for one in pulls):
-            for below, one, goes_on in zip(left, node.summed(node.backward(pulls)), onward, strict=True):
-                below.pull = one if goes_on else None
 
     def _bend(self, node: Node, rule: Rule, slopes: Tensors, bent: Tensors, left: list[Flow]) -> None:
         """Carry slopes through an operation, or turn them into curvature where it bends."""
@@ -216,15 +191,6 @@ def _paths(
             if edge is not None:
                 waiting[edge.function] += 1
     return leads, waiting
-
-
-def _above_saturating(nodes: dict[Any, Node]) -> set[Any]:
-    """Return the nodes that saturate and those with such a node below; `nodes` has inputs first."""
-    found: set[Any] = set()
-    for function, node in nodes.items():
-        if saturates(node) or any(edge is not None and edge.function in found for edge in node.edges):
-            found.add(function)
-    return found
 
 
 def _inputs_first(root: Any) -> list[Any]:

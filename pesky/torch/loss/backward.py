@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature import Mode
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.curvature.sources import Values, finite_difference
 from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
@@ -45,7 +44,6 @@ class Wanted(NamedTuple):
 
     is_due: bool  # whether it needs curvature
     parameters: list[Tensor]
-    mode: Mode  # bbprop's
     seed: int  # of sources that draw random numbers
     known_curved: bool  # whether bbprop has found curvature in earlier losses
     for_levels: bool  # whether levels of tensors are all that is wanted
@@ -155,7 +153,6 @@ class Backward:
                 seed=wanted.seed,
                 known_curved=wanted.known_curved,
                 for_levels=wanted.for_levels,
-                mode=wanted.mode,
             )
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
@@ -187,7 +184,6 @@ class Backward:
                 seed=wanted.seed,
                 known_curved=wanted.known_curved,
                 for_levels=wanted.for_levels,
-                mode=wanted.mode,
                 upstream=upstream,
             )
         if scaler is not None and scaler.is_enabled():

@@ -54,10 +54,15 @@ class EagerBundle:
             ratio, *averages = follow_gradient(gradient, g, v, level.weight)
             for average, value in zip((g, v), averages, strict=True):
                 average.copy_(value)
-            torch.mul(rule.learning_rate(ratio, curvature_at(level, v)), gradient, out=direction)
+            torch.mul(self.rates(ratio, v, level), gradient, out=direction)
             sums.append(torch.stack([(direction * gradient).sum(), ratio.mean(), v.mean()]))
         slopes, signals, squares = torch.stack(sums).double().T.tolist()
         return Directed(sum(slopes), signals, squares)
+
+    def rates(self, ratio: Tensor, mean_square: Tensor, level: Level) -> Tensor:
+        """Return the rates of a tensor's entries in a direction, from g^2/v, v and its level."""
+        rates: Tensor = rule.learning_rate(ratio, curvature_at(level, mean_square))
+        return rates
 
     def average(self, memories: Sequence[float]) -> list[Sums]:
         """Take a sample into g and h."""

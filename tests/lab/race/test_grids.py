@@ -1,13 +1,14 @@
 """The grids: the paper's numbers of settings, and strings that say a setting in one way only."""
 
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 
 from pesky.errors import InputError
 from pesky.lab import paper
 from pesky.lab.benchmarks import BENCHMARKS, METHODS, method_named
-from pesky.lab.race.grids import GRIDS, listed_methods, settings_of
+from pesky.lab.race.grids import Grid, listed_methods, settings_of
 from pesky.lab.runs.settings import parse_settings, settings_text
 
 RIVALS = {"sgd": 68, "adagrad": 17, "smd": 476, "amari": 119, "almeida": 119}
@@ -29,7 +30,7 @@ def test_the_full_grids_are_799_settings_in_all():
     assert sum(len(settings_of(method, "full", "M0")) for method in RIVALS) == 799
 
 
-@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("grid", get_args(Grid))
 @pytest.mark.parametrize("method", ["vsgd-l", "vsgd-b", "vsgd-g"])
 def test_vsgd_has_one_setting_the_empty_one(method, grid):
     assert settings_of(method, grid, "digits") == [{}]

@@ -21,10 +21,11 @@ from pesky.lab.torch_table.page import torch_page
 from pesky.lab.torch_table.rows import Store
 from pesky.lab.torch_table.workers import workers
 from pesky.length import Length
-from pesky.torch.curvature import walk
+from pesky.torch import stepping
 from pesky.torch.passes.bundle import Level
-from pesky.torch.step import measuring
+from pesky.torch.step import alarm, direction, measuring
 from pesky.torch.step.collective import Collective
+from pesky.torch.stepping import SteppingOptimizer
 from tests.commands import assert_one_clear_line
 from tests.lab.toys import STEPS, TOY, some_row, toy_instance, toy_key, toy_loss, toy_table
 
@@ -32,6 +33,10 @@ ACCIDENTS = {
     "free-growth",
     "no-undo",
     "no-shortening",
+    "no-steep-check",
+    "no-alarm",
+    "no-going-back",
+    "no-new-start",
     "one-probe",
 }  # parts that a calm task does not need
 EVERYTHING = CONTESTANTS["vsgd"]
@@ -51,7 +56,7 @@ def begun(variant, model):
 # --- What is left out -----------------------------------------------------------------------------
 
 
-def after_training(variant, steps=400):
+def after_training(variant, steps=250):
     """Return where a variant shows its parameters, and its optimizer."""
     torch.manual_seed(0)
     instance = toy_instance(0, None)
@@ -256,16 +261,82 @@ def test_a_step_that_a_fresh_batch_finds_wrong_stays_without_undo(name):
 
 def test_a_loss_that_is_not_finite_is_undone_all_the_same():
     point, training = calmly(VARIANTS["no-undo"])
-    training.step(lambda: point.distance(0.0) * math.nan)
+    places = training._optimizer.state[point.place]
+
+    def broken():
+        return point.distance(0.0) * (1.0 if torch.equal(point.place, places["average"]) else math.nan)
+
+    training.step(broken)
     assert training._optimizer.collective.restored == 1
     assert point.place.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["vsgd", "one-probe"])
-def test_one_probe_does_not_see_the_wall_that_longer_ones_hit(name):
+# Whether steps ran away, in which case the average of the iterates is free of the rise.
+ALARMS = {"going-back": True, "new-start": False}
+
+
+def alarmed(variant, ran_away):
+    """Return what is known after losses have risen, by steps or by the data."""
+    point, training = calmly(variant)
+    optimizer = training._optimizer
+    places, known = optimizer.state[point.place], optimizer.collective
+    high = known.loss + 8 * length.spread(known)
+
+    def risen():
+        is_free = ran_away and torch.equal(point.place, places["average"])
+        return point.distance(0.0) * 1e-3 + (0.0 if is_free else high)
+
+    for _ in range(6):
+        training.step(risen)
+    return known
+
+
+@pytest.mark.parametrize("remedy", ALARMS)
+def test_each_remedy_of_an_alarm_can_be_left_out(remedy):
+    found = {
+        name: alarmed({"vsgd": EVERYTHING, **VARIANTS}[name], ALARMS[remedy])
+        for name in ("vsgd", "no-alarm", f"no-{remedy}")
+    }
+    done = {name: (one.restored, one.changes) for name, one in found.items()}
+    assert done == {
+        "vsgd": (1, 0) if remedy == "going-back" else (0, 1),
+        "no-alarm": (0, 0),
+        f"no-{remedy}": (0, 1) if remedy == "going-back" else (0, 0),
+    }
+
+
+@pytest.mark.parametrize("name", ["vsgd", "no-steep-check"])
+def test_a_steep_step_is_not_checked_out_of_turn_without_that(name):
     variant = {"vsgd": EVERYTHING, **VARIANTS}[name]
+    point, training = calmly(variant, steps=100)
+    optimizer = training._optimizer
+    while optimizer._is_loss_due():
+        training.step(lambda: point.distance(0.0))
+    before = optimizer.state[point.place]["iterate"].clone()
+    training.step(walled(point, before))
+    assert (optimizer.collective.shortened == 1) is (name == "vsgd")
+
+
+def test_every_loss_is_evaluated_again_without_seldom_losses():
+    _, training = calmly(VARIANTS["all-losses"], steps=100)
+    optimizer = training._optimizer
+    assert optimizer.collective.interval == 1
+    assert sum(optimizer.counters["sources"].values()) < 80  # levels are measured as seldom as ever
+
+
+def test_levels_are_means_over_all_measurements_without_their_short_memory():
+    for variant in (EVERYTHING, VARIANTS["old-levels"]):
+        _, optimizer = after_training(variant, steps=60)
+        measured = sum(optimizer.counters["sources"].values())
+        memory = length.FEWEST if variant is EVERYTHING else measured
+        for state in optimizer.state.values():
+            assert state["level_memory"] == pytest.approx(memory, rel=0.01)
+
+
+def first_scale(name, loss_of):
+    """Return the first scale of a variant on a loss."""
     point = Point()
-    training = begun(variant, point)
+    training = begun({"vsgd": EVERYTHING, **VARIANTS}[name], point)
     scales = []
 
     def noted(known, scale):
@@ -274,19 +345,29 @@ def test_one_probe_does_not_see_the_wall_that_longer_ones_hit(name):
 
     with patch.object(length, "begin", noted):
         for _ in range(11):
-            training.step(lambda: point.distance(0.0) + 100 * F.relu(0.95 - point.place).square().sum())
+            training.step(lambda: loss_of(point))
     (scale,) = scales
-    if name == "vsgd":
-        assert 0.01 <= scale < 0.1
-    else:
-        assert scale == pytest.approx(1, abs=0.1)
+    return scale
+
+
+def test_without_probes_the_first_scale_is_that_of_the_first_one():
+    assert first_scale("vsgd", lambda point: point.distance(0.0)) == pytest.approx(1, abs=0.1)
+    assert first_scale("no-probes", lambda point: point.distance(0.0)) == length.PROBE
+
+
+def test_one_probe_does_not_see_the_wall_that_longer_ones_hit():
+    def loss(point):
+        return point.distance(0.0) + 100 * F.relu(0.95 - point.place).square().sum()
+
+    assert 0.01 <= first_scale("vsgd", loss) < 0.1
+    assert first_scale("one-probe", loss) == pytest.approx(1, abs=0.1)
 
 
 # --- For its own steps only -----------------------------------------------------------------------
 
 
 def attributes():
-    owners = (rule, length, measuring, Collective, walk)
+    owners = (rule, length, alarm, direction, measuring, stepping, SteppingOptimizer, Collective)
     return [(owner, name, value) for owner in owners for name, value in vars(owner).items()]
 
 
@@ -315,7 +396,7 @@ def test_everything_is_as_before_after_each_step(name):
 
 def test_variants_are_known_methods_with_one_setting_of_their_own():
     settings = [(one.method, one.settings) for one in (EVERYTHING, *VARIANTS.values())]
-    assert len(set(settings)) == len(settings) == 14
+    assert len(set(settings)) == len(settings) == 21
     for name, one in VARIANTS.items():
         assert one.name == name not in CONTESTANTS
         assert one.method in METHODS
@@ -337,8 +418,10 @@ def section(page):
     return page.split(HEADING)[1].split("\n#")[0]
 
 
-def cells(part, title):
-    (line,) = [line for line in part.splitlines() if line.startswith(f"| {title} |")]
+def cells(part, name, number="Training loss"):
+    """Return what one of the tables has in a line, or below nothing, in its header."""
+    table = part.split(f"{number}:\n\n")[1].split("\n\n")[0]
+    (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
@@ -356,31 +439,44 @@ def test_the_section_has_a_line_a_variant_and_a_column_a_task(store):
     put(store, VARIANTS["no-undo"], some_row(diverged_at=3), some_row(diverged_at=4))
     put(store, VARIANTS["no-floor"], some_row(0.5, 3.0), some_row(diverged_at=4))
     part = section(torch_page(toy_table(), store, "pesky"))
-    assert "|  | toy, seed 0, 1 |\n" in part
-    assert cells(part, "everything (VSGD robust)") == ["0.2 / 1.5"]
-    assert cells(part, "caution stays 1") == ["0.6 / 3.5"]
-    assert cells(part, VARIANTS["no-undo"].title) == ["diverged"]
-    assert cells(part, VARIANTS["no-floor"].title) == ["0.5 / 3, 1 of 2 diverged"]
-    assert cells(part, VARIANTS["every-1"].title) == ["–"]
-    assert part.count("\n| ") == 1 + 1 + len(VARIANTS)
+    assert "means over seeds 0, 1, unless" in part
+    assert cells(part, "") == cells(part, "", "Test number") == ["toy"]
+    assert cells(part, "everything") == ["0.2"]
+    assert cells(part, "everything", "Test number") == ["1.5"]
+    assert cells(part, "no-caution") == ["0.6"]
+    assert cells(part, "no-caution", "Test number") == ["3.5"]
+    assert cells(part, "no-undo") == ["diverged"]
+    assert cells(part, "no-floor") == ["0.5 \\*"]
+    assert cells(part, "every-1") == ["–"]
+    assert part.count("\n| ") == 3 * (1 + 1 + len(VARIANTS))
+    assert all(f"| {name} | {one.title} |\n" in part for name, one in VARIANTS.items())
     put(store, VARIANTS["every-1"], some_row(0.25, 2.5), task="other-toy")
     part = section(torch_page(toy_table(), store, "pesky"))
-    assert "|  | toy, seed 0, 1 | other-toy, seed 0 |\n" in part
-    assert cells(part, "everything (VSGD robust)") == ["0.2 / 1.5", "–"]
-    assert cells(part, VARIANTS["every-1"].title) == ["–", "0.25 / 2.5"]
+    assert cells(part, "") == ["toy", "other-toy, seed 0"]
+    assert cells(part, "everything") == ["0.2", "–"]
+    assert cells(part, "every-1", "Test number") == ["–", "2.5"]
+
+
+def test_runs_that_took_too_long_are_told(store):
+    slow = replace(some_row(), status="too slow")
+    put(store, VARIANTS["no-undo"], slow, slow)
+    put(store, VARIANTS["no-floor"], some_row(0.5, 3.0), slow)
+    part = section(torch_page(toy_table(), store, "pesky"))
+    assert cells(part, "no-undo") == ["too slow"]
+    assert cells(part, "no-floor") == ["0.5 \\*"]
 
 
 def test_a_column_is_over_the_seeds_that_all_its_lines_have(store):
     put(store, EVERYTHING, some_row(0.1, 1.0), some_row(0.3, 2.0), some_row(9.0, 9.0))
     put(store, VARIANTS["no-caution"], some_row(0.5, 3.0), some_row(9.0, 9.0), seeds=(1, 2))
     part = section(torch_page(toy_table(seeds=2), store, "pesky"))
-    assert "|  | toy, seed 1 |\n" in part
-    assert cells(part, "everything (VSGD robust)") == ["0.3 / 2"]
-    assert cells(part, "caution stays 1") == ["0.5 / 3"]
+    assert cells(part, "") == ["toy, seed 1"]
+    assert cells(part, "everything") == ["0.3"]
+    assert cells(part, "no-caution", "Test number") == ["3"]
     put(store, VARIANTS["no-average"], some_row())
     part = section(torch_page(toy_table(seeds=2), store, "pesky"))
-    assert "|  | toy, no seed in common |\n" in part
-    assert cells(part, "everything (VSGD robust)") == ["–"]
+    assert cells(part, "") == ["toy, no seed in common"]
+    assert cells(part, "everything") == ["–"]
 
 
 def test_variants_are_nowhere_else(store):
@@ -402,7 +498,7 @@ def test_variants_are_nowhere_else(store):
     for variant in VARIANTS.values():
         put(store, variant, some_row(0.1, 0.1), some_row(0.1, 0.1))
     assert (elsewhere(), drawn()) == before
-    assert "0.1 / 0.1" in section(torch_page(table, store, "pesky"))
+    assert cells(section(torch_page(table, store, "pesky")), "no-undo") == ["0.1"]
 
 
 def test_rows_are_stored_resumed_and_exported_like_others(store, tmp_path):
@@ -425,7 +521,7 @@ def test_rows_are_stored_resumed_and_exported_like_others(store, tmp_path):
 
 @pytest.fixture
 def toys_only(tmp_path, monkeypatch):
-    """All tasks are toys; five there are, four of them with the names that an ablation is about."""
+    """All tasks are toys; eleven there are, ten of them with the names that an ablation is about."""
     toys = [replace(TOY, name=name) for name in (*ABLATION_TASKS, "toy")]
     monkeypatch.setattr(tasks, "TASKS", {toy.name: toy for toy in toys})
     monkeypatch.chdir(tmp_path)
@@ -448,14 +544,14 @@ def test_an_ablation_runs_shows_and_writes_the_full_page(toys_only, capsys):
     for rows in found.values():
         assert [row["contestant"] for row in rows] == ["vsgd", *VARIANTS]
         assert all(row["complete"] for row in rows)
-    assert "56 of 56" in result.stderr
+    assert "210 of 210" in result.stderr
     page = (toys_only / "docs" / "torch.md").read_text()
     assert "`pesky torch-table --ablation --seeds 1 --out docs --figures`" in page
     assert "### toy\n" not in page  # nobody has run it
     assert "- toy: `pesky torch-table --tasks toy " in page
     assert all(one.title in page for one in CONTESTANTS.values())
     part = section(page)
-    assert all(f"{name}, seed 0 |" in part for name in ABLATION_TASKS)
+    assert part.count(f"|  | {' | '.join(ABLATION_TASKS)} |\n") == 2
     assert "–" not in part
     drawn = json.loads(result.stdout)["files"]
     assert len([name for name in drawn if name.endswith(".png")]) == len(ABLATION_TASKS)

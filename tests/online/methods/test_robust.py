@@ -243,7 +243,7 @@ def test_settings_that_the_dialect_does_not_have_are_refused(settings, words):
         VSGD(**settings, dialect="robust")
 
 
-# With Gauss and Newton's curvature alone, saturated units move ever further here, until all is lost.
+# With the curvature of Gauss and Newton, saturated units moved ever further here, until all is lost.
 @pytest.mark.parametrize("seed", [5, 21, 32])
 def test_what_is_learnt_perfectly_stays_so(seed):
     X, y = separable_data(1000, seed)
