@@ -27,7 +27,8 @@ __all__ = ["STREAM_INITIAL_SAMPLES", "Learner", "samples_of"]
 STREAM_INITIAL_SAMPLES = 10
 EXPLODED = 1e6  # a running loss so many times the first one will not come back
 _NO_LIMIT = 1e300  # where no initial sample was usable: only what is not finite counts as exploded
-_FORMAT = 2  # of checkpoint files; raised when their content changes
+_FORMAT = 3  # of checkpoint files; raised when their content changes
+_WITH_PREVIOUS = 2  # the same, and the robust form's iterates before the last step, which nobody reads
 _UPDATES_AT_ONCE = 200_000_000  # parameters updated in one call, a fraction of a second
 
 
@@ -206,7 +207,7 @@ class Learner:
             counters = json.loads(str(arrays["learner"]))
             if counters["format"] == 1:
                 counters, arrays = without_curvatures(counters, arrays)
-            elif counters["format"] != _FORMAT:
+            elif counters["format"] not in (_WITH_PREVIOUS, _FORMAT):
                 raise InputError(
                     f"{path} has format {counters['format']}, this version of pesky reads none above "
                     f"{_FORMAT}; load it with the version that wrote it"

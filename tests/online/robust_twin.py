@@ -58,7 +58,7 @@ class TwinRobust(Twin):
     shortened: int = 0
     loss: Mean = field(default_factory=Mean)
     loss_square: Mean = field(default_factory=Mean)
-    previous: list | None = None
+    undoable: bool = False
     restored: int = 0
 
     def begin(self, samples):
@@ -75,7 +75,8 @@ class TwinRobust(Twin):
     def step(self, x, target):
         self.t += 1
         if self.went_wrong(x, target):
-            self.model.blocks[:], self.previous = self.previous, None
+            self.model.blocks[:] = [average.copy() for average in self.average]
+            self.undoable = False
             self.restored += 1
             self.scale /= 2
             self.rates = self.rates / 2
@@ -115,12 +116,12 @@ class TwinRobust(Twin):
             square.add(np.mean(Hz**2), longest)
 
     def went_wrong(self, x, target):
-        """Whether the last step raised this sample's loss by far more than losses differ."""
+        """Whether this sample's loss is far above the usual, and the average is free of most of that."""
         loss = self.model.loss(x, target)
         spread = math.sqrt(max(0.0, self.loss_square.value - self.loss.value**2))
-        gross = self.loss.value + 10 * spread
-        before = 0.0 if self.previous is None else self.model.loss(x, target, self.previous)
-        if self.previous is not None and min(loss - self.loss.value, loss - before) > gross:
+        gross, rise = self.loss.value + 10 * spread, loss - self.loss.value
+        fall = loss - self.model.loss(x, target, self.average)
+        if self.undoable and min(rise, fall) > gross and fall > rise / 2:
             return True
         self.loss.add(loss, 20 + 0.05 * self.moves)
         self.loss_square.add(loss**2, 20 + 0.05 * self.moves)
@@ -164,11 +165,11 @@ class TwinRobust(Twin):
             noise = 4 * EPS * (abs(loss_after(scale)) + abs(first))
             if loss_after(scale) - first + scale * slope > noise or bend_at(scale) < self.bend.value:
                 self.bend.add(bend_at(scale), memory)
-        self.previous = list(self.model.blocks)
-        self.model.blocks[:] = after(self.caution * self.scale)
         self.moves += 1
         for average, block in zip(self.average, self.model.blocks, strict=True):
             average += (block - average) / (0.2 * self.moves + 1)
+        self.model.blocks[:] = after(self.caution * self.scale)
+        self.undoable = True
 
     def first_scale(self, slope, first, loss_after, bend_at):
         shortest = 1e-3

@@ -166,7 +166,7 @@ def test_a_robust_learner_of_format_1_goes_on_with_levels_yet_to_be_measured(
     learner.learn(X[60:61], y[60:61])
     if learner.started:
         assert np.all(learner.state.level_square > 0)
-        np.testing.assert_array_equal(learner.state.previous, shown)
+        np.testing.assert_array_equal(learner.state.average, shown)
     learner.learn(X, y)
     assert learner.diverged_at is None
     assert np.all(learner.network.theta != shown)
@@ -180,6 +180,21 @@ def test_a_run_of_format_1_is_resumed(tmp_path):
     make_old(path, curvature_every=1)
     result = fit(network, method, X, y, epochs=2, checkpoint=path)
     assert (result.status, result.steps, len(result.loss)) == ("finished", 100, 2)
+
+
+def test_a_robust_learner_of_format_2_goes_on_without_its_previous_iterate(tmp_path):
+    path, method = tmp_path / "old.npz", VSGD(dialect="robust")
+    network = Network([3, 4, 2], l2=1e-4)
+    X, y = some_data(network, 60, seed=4)
+    whole = Learner(network_like(network), method).learn(X, y)
+    Learner(network_like(network), method).learn(X[:30], y[:30]).save(path)
+    with np.load(path) as archive:
+        content = dict(archive)
+    counters = json.loads(str(content["learner"])) | {"format": 2}
+    nobody_reads = np.full(network.parameters, np.nan, np.float32)
+    content |= {"learner": np.array(json.dumps(counters)), "state.previous": nobody_reads}
+    write(path, np.savez, **content)
+    assert_same_run(Learner.load(path).learn(X[30:], y[30:]), whole)
 
 
 @pytest.mark.parametrize("granularity", ["element", "block", "global"])

@@ -4,6 +4,7 @@ See docs/theory.md. The shared arithmetic is in `pesky.direction` and `pesky.len
 over the parameters, and the same searches along the direction as in `pesky.torch.step.measuring`.
 """
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -108,12 +109,15 @@ def _penalty_above(shape: Any, theta: Any, average: Any) -> Any:
 
 
 @compiled
-def _move(theta: Any, direction: Any, previous: Any, average: Any, distance: Any, weight: Any) -> None:
+def _move(theta: Any, direction: Any, average: Any, distance: Any, weight: Any) -> None:
+    """Take the iterate into the average, and move on from it.
+
+    It is not in the average before the next sample has been content with it, so that the average is
+    where to go back to.
+    """
     for i in range(theta.size):
-        previous[i] = theta[i]
-        moved = theta[i] - distance * direction[i]
-        theta[i] = moved
-        average[i] += weight * (moved - average[i])
+        average[i] += weight * (theta[i] - average[i])
+        theta[i] -= distance * direction[i]
 
 
 @implements(settle, RobustState)
@@ -137,32 +141,31 @@ def _settle(state: Any, shape: Any, theta: Any, work: Any, samples: Any, index: 
     if _is_measured(state, shape, theta, work.output, samples, index, first):
         distance = np.float32(length.length_of(known))
         weight = np.float32(length.count_move(known))
-        _move(theta, state.direction, state.previous, state.average, distance, weight)
+        _move(theta, state.direction, state.average, distance, weight)
         count_move(state)
 
 
 @compiled_apart
-def _is_accident(state: Any, shape: Any, samples: Any, index: int, loss: float) -> Any:
-    """Whether the last step raised the loss of this sample, which it had not seen, grossly."""
-    output = np.empty(shape.unit_at[-1] + shape.sizes[-1], np.float64)
+def _loss_of_average(state: Any, shape: Any, samples: Any, index: int) -> float:
+    """Return a sample's loss at the average of the iterates, which has not seen the last step."""
+    output = np.empty(shape.unit_at[-1] + shape.sizes[-1], np.float32)  # finite where the iterate's is
     output[: shape.sizes[0]] = samples.inputs[index]
-    forward_along(shape, state.previous, state.direction, 0.0, output)
-    before = _sample_loss(shape, output, samples, index)
-    return loss - before > length.gross_rise(length.record_of(state.numbers))
+    forward_along(shape, state.average, state.average, 0.0, output)
+    return _sample_loss(shape, output, samples, index)
 
 
 @implements(accept, RobustState)
 def _accept(state: Any, shape: Any, theta: Any, samples: Any, index: int, loss: float) -> bool:
     known = length.record_of(state.numbers)
-    is_finite = np.isfinite(loss)
-    if is_finite and not (
-        length.is_suspicious(known, loss) and _is_accident(state, shape, samples, index, loss)
-    ):
-        length.add_loss(known, loss)
-        return True
-    if length.restore(known):
-        theta[:] = state.previous
-    return False
+    is_finite = isfinite(loss)
+    if known.undoable > 0 and (not is_finite or length.is_suspicious(known, loss)):
+        of_average = _loss_of_average(state, shape, samples, index)
+        if length.is_accident(known, loss, of_average):
+            length.restore(known)
+            theta[:] = state.average
+            return False
+    length.add_loss(known, loss)  # which what is not finite does not change
+    return is_finite
 
 
 # --- What is seen from outside ------------------------------------------------------------------------
@@ -170,8 +173,8 @@ def _accept(state: Any, shape: Any, theta: Any, samples: Any, index: int, loss: 
 
 def begin(beginning: Beginning, floor: np.float32 | None, every: int | None) -> RobustState:
     """Return averages that are yet to see the initial samples; levels are measured in one of `every`."""
-    g, v, tau, direction, iterate, previous, average = (
-        np.zeros(beginning.parameters, np.float32) for _ in range(7)
+    g, v, tau, direction, iterate, average = (
+        np.zeros(beginning.parameters, np.float32) for _ in range(6)
     )
     sizes = np.array(beginning.block_sizes, np.int64)
     return RobustState(
@@ -180,7 +183,6 @@ def begin(beginning: Beginning, floor: np.float32 | None, every: int | None) -> 
         memory=tau,
         direction=direction,
         iterate=iterate,
-        previous=previous,
         average=average,
         level_square=np.zeros(sizes.size),
         typical_square=np.zeros(sizes.size),

@@ -32,8 +32,7 @@ class RobustState(NamedTuple):
     memory: Floats  # tau, likewise
     direction: Floats  # p, likewise
     iterate: Floats  # as training was left
-    previous: Floats  # iterate
-    average: Floats  # of the iterates
+    average: Floats  # of the iterates before it
     level_square: NDArray[np.float64]  # average of squared levels, one a block
     typical_square: NDArray[np.float64]  # mean of v after the last step, likewise
     level: Floats  # curvature of an entry whose gradients are of the usual size in this step, likewise
