@@ -14,7 +14,7 @@ from pesky.torch.passes.pieces import sum_of_squares
 from pesky.torch.settings import decoupled_of
 from pesky.torch.step.direction import Direction
 
-__all__ = ["copies_of", "follow", "include", "shares_along"]
+__all__ = ["copies_of", "include", "pull", "shares_along"]
 
 
 def include(direction: Direction, scales: Sequence[float]) -> list[float]:
@@ -44,7 +44,7 @@ def shares_along(direction: Direction, scales: Sequence[float]) -> dict[Part, fl
 
 
 def copies_of(parts: Sequence[Part]) -> dict[Part, Tensor]:
-    """Return those parameters that decay as they are, for `follow` to see what a step changes."""
+    """Return those parameters that decay as they are, for `pull` to see what a step changes."""
     return {
         part: part.theta.detach().to(statistics_type(part.theta), copy=True)
         for part in parts
@@ -52,7 +52,7 @@ def copies_of(parts: Sequence[Part]) -> dict[Part, Tensor]:
     }
 
 
-def follow(before: Mapping[Part, Tensor]) -> bool:
+def pull(before: Mapping[Part, Tensor]) -> bool:
     """Let parameters decay after a step, by as much as it changed them, rounding included.
 
     Entries that would not be finite stay; return whether there are any.

@@ -35,4 +35,4 @@ def step(bundles: Sequence[Bundle | RowsBundle], start: Start) -> bool:
     for bundle, rates in zip(sharing, shared_rates(sharing), strict=True):
         decaying |= decay.copies_of(bundle.parts)
         held |= bundle.descend(rates)
-    return decay.follow(decaying) or held
+    return decay.pull(decaying) or held

@@ -237,7 +237,7 @@ def test_parameters_without_a_finite_size_of_a_step_do_not_decay():
     group = {"weight_decay": 0.1, "decoupled_weight_decay": True}
     thetas = torch.tensor([math.inf, 1.0]), torch.tensor([2.0, 3.0])
     copies = {Part(one, one, None, group, {}): one - 0.5 for one in thetas}
-    assert not decay.follow(copies)
+    assert not decay.pull(copies)
     assert thetas[0].tolist() == [math.inf, 1.0]
     assert thetas[1].tolist() == [2.0, 3.0]
 
