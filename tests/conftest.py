@@ -1,3 +1,4 @@
+import os
 import secrets
 import signal
 import sys
@@ -40,6 +41,8 @@ def pytest_configure():
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.addaudithook(_refuse_unmarked_processes)
+    # Some virtual machines list AMX and then refuse it: torch's products in bfloat16 end the process.
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 def pytest_itemcollected(item):

@@ -24,9 +24,9 @@ LEVELS = (
 # The same within pesky/torch: calls of a step go up this list from its end.
 TORCH_LEVELS = (
     ("outcome", "settings", "words"),
+    ("passes",),
     ("curvature",),
     ("loss",),
-    ("passes",),
     ("step",),
     ("checkpoints", "explain", "progress"),
     ("stepping",),

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesky import length
-from pesky.online.methods.robust import mean_squares
+from pesky.online.methods.robust import block_means
 from pesky.online.methods.robust_levels import start_counts
 
 __all__ = ["without_curvatures"]
@@ -17,8 +17,8 @@ def without_curvatures(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the content of a file of format 1 as one of format 2 has it.
 
-    Only the robust form differs: it had a curvature a parameter. Its levels are yet to be measured, and
-    as lengths were along other directions, they are, too.
+    Only the robust form differs: it had a curvature and a memory a parameter. Its levels are yet to be
+    measured, and as lengths were along other directions, they are, too.
     """
     method = counters["method"]
     if method.get("dialect") != "robust":
@@ -30,7 +30,9 @@ def without_curvatures(
     zeros = np.zeros(sizes.size)
     state = {
         "level_square": zeros,
-        "typical_square": mean_squares(squares, sizes),
+        "typical_square": block_means(squares, sizes),
+        "memory": block_means(arrays["state.memory"], sizes),
+        "weight": zeros,
         "level": zeros,
         "inverse": zeros,
         "counts": start_counts(),

@@ -69,7 +69,7 @@ class TwinRobust(Twin):
         gradients = [self.model.gradient(x, target) for x, target in samples]
         self.g = [np.mean(parts, axis=0) for parts in zip(*gradients, strict=True)]
         self.v = [np.mean(np.square(parts), axis=0) for parts in zip(*gradients, strict=True)]
-        self.tau = [np.full(g.shape, max(2.0, len(samples))) for g in self.g]
+        self.tau = [max(2.0, len(samples)) for _ in self.g]
         self.average = [block.copy() for block in self.model.blocks]
 
     def step(self, x, target):
@@ -132,7 +132,7 @@ class TwinRobust(Twin):
             w = 1 / self.tau[n]
             self.g[n] = (1 - w) * self.g[n] + w * grad
             self.v[n] = (1 - w) * self.v[n] + w * grad**2
-            self.tau[n] = memory_after(self.tau[n], ratio_of(self.g[n] ** 2, self.v[n]))
+            self.tau[n] = memory_after(self.tau[n], ratio_of((self.g[n] ** 2).sum(), self.v[n].sum()))
 
     def move(self, p, slope, x, target):
         first = self.model.objective(x, target)
@@ -199,7 +199,7 @@ class TwinRobust(Twin):
             "mean_square": flat(self.v),
             "level_square": np.array([square.value for square in self.level_squares]),
             "typical_square": np.array([v.mean() for v in self.v]),
-            "memory": flat(self.tau),
+            "memory": np.array(self.tau),
             "iterate": self.model.flat,
             "average": flat(self.average),
         }

@@ -23,10 +23,10 @@ __all__ = [
     "INITIAL_SAMPLES",
     "RobustState",
     "begin",
+    "block_means",
     "end_look",
     "enter",
     "leave",
-    "mean_squares",
     "rates",
 ]
 
@@ -173,17 +173,16 @@ def _accept(state: Any, shape: Any, theta: Any, samples: Any, index: int, loss: 
 
 def begin(beginning: Beginning, floor: np.float32 | None, every: int | None) -> RobustState:
     """Return averages that are yet to see the initial samples; levels are measured in one of `every`."""
-    g, v, tau, direction, iterate, average = (
-        np.zeros(beginning.parameters, np.float32) for _ in range(6)
-    )
+    g, v, direction, iterate, average = (np.zeros(beginning.parameters, np.float32) for _ in range(5))
     sizes = np.array(beginning.block_sizes, np.int64)
     return RobustState(
         mean_gradient=g,
         mean_square=v,
-        memory=tau,
         direction=direction,
         iterate=iterate,
         average=average,
+        memory=np.full(sizes.size, rule.START_MEMORY),
+        weight=np.zeros(sizes.size, np.float32),
         level_square=np.zeros(sizes.size),
         typical_square=np.zeros(sizes.size),
         level=np.zeros(sizes.size, np.float32),
@@ -200,13 +199,13 @@ def begin(beginning: Beginning, floor: np.float32 | None, every: int | None) -> 
 def end_look(state: RobustState, samples: int) -> None:
     """Start with a memory of so many samples."""
     state.memory[:] = max(rule.START_MEMORY, samples)
-    state.typical_square[:] = mean_squares(state.mean_square, state.sizes)
+    state.typical_square[:] = block_means(state.mean_square, state.sizes)
 
 
-def mean_squares(mean_square: Floats, sizes: Integers) -> NDArray[np.float64]:
-    """Return the mean of v in each block."""
+def block_means(values: Floats, sizes: Integers) -> NDArray[np.float64]:
+    """Return the mean over each block of what there is for every parameter."""
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    return np.add.reduceat(mean_square.astype(np.float64), starts) / sizes
+    return np.add.reduceat(values.astype(np.float64), starts) / sizes
 
 
 def enter(state: RobustState, theta: Floats) -> None:

@@ -29,11 +29,12 @@ class RobustState(NamedTuple):
 
     mean_gradient: Floats  # g, one a parameter
     mean_square: Floats  # v, likewise
-    memory: Floats  # tau, likewise
     direction: Floats  # p, likewise
     iterate: Floats  # as training was left
     average: Floats  # of the iterates before it
-    level_square: NDArray[np.float64]  # average of squared levels, one a block
+    memory: NDArray[np.float64]  # tau, one a block
+    weight: Floats  # 1 / tau before this step, likewise
+    level_square: NDArray[np.float64]  # average of squared levels, likewise
     typical_square: NDArray[np.float64]  # mean of v after the last step, likewise
     level: Floats  # curvature of an entry whose gradients are of the usual size in this step, likewise
     inverse: Floats  # 1 over the mean of v before this step, likewise
@@ -70,30 +71,32 @@ def _direct_row(
     theta: Any,
     g: Any,
     v: Any,
-    tau: Any,
     direction: Any,
     column: Any,
     pull: Any,
     l2: Any,
     level: Any,
     inverse: Any,
-) -> tuple[Any, Any, Any, Any]:
+    weight: Any,
+) -> tuple[Any, Any, Any, Any, Any]:
     """Take a row of the gradient into the averages, and write p.
 
-    Return the row's sums of gradient p, of theta p, of p^2 and of v.
+    Return the row's sums of gradient p, of theta p, of p^2, of g^2 and of v.
     """
-    slope, lean, square, power = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+    slope, lean, square = np.float32(0), np.float32(0), np.float32(0)
+    signal, power = np.float32(0), np.float32(0)
     for i in range(theta.size):
         gradient = pull * column[i] + l2 * theta[i]
-        ratio, g[i], v[i], tau[i] = follow_gradient(gradient, g[i], v[i], tau[i])
+        ratio, g[i], v[i] = follow_gradient(gradient, g[i], v[i], weight)
         curvature = level * np.sqrt(relative_square(v[i], inverse))
         step = rule.learning_rate(ratio, curvature) * gradient
         direction[i] = step
         slope += gradient * step
         lean += theta[i] * step
         square += step * step
+        signal += g[i] * g[i]
         power += v[i]
-    return slope, lean, square, power
+    return slope, lean, square, signal, power
 
 
 @implements(prepare, RobustState)
@@ -106,25 +109,27 @@ def _prepare(state: Any, shape: Any, theta: Any, work: Any) -> None:
 
 @implements(gather, RobustState)
 def _collect(state: Any, block: Any) -> None:
-    columns = block.column.size
-    l2, total = np.float64(block.l2), 0.0
+    columns, number = block.column.size, block.number
+    l2, signals, powers = np.float64(block.l2), 0.0, 0.0
     for j in range(block.row.size):
         here = slice(block.start + j * columns, block.start + (j + 1) * columns)
-        slope, lean, square, power = _direct_row(
+        slope, lean, square, signal, power = _direct_row(
             block.theta[j * columns : (j + 1) * columns],
             state.mean_gradient[here],
             state.mean_square[here],
-            state.memory[here],
             state.direction[here],
             block.column,
             block.row[j],
             block.l2,
-            state.level[block.number],
-            state.inverse[block.number],
+            state.level[number],
+            state.inverse[number],
+            state.weight[number],
         )
-        total += power
+        signals += signal
+        powers += power
         state.sums[SLOPE] += slope
         if l2 > 0:
             state.sums[PULL] += l2 * lean
             state.sums[STIFFNESS] += l2 * square
-    state.typical_square[block.number] = total / block.theta.size
+    state.typical_square[number] = powers / block.theta.size
+    state.memory[number] = rule.next_memory(state.memory[number], rule.noise_ratio(signals, powers))

@@ -148,9 +148,10 @@ def measure(state: Any, shape: Any, theta: Any, work: Any, longest: float) -> bo
 
 @compiled
 def set_levels(state: Any) -> None:
-    """Set what the curvatures of the blocks' entries are made of in this step."""
+    """Set what the entries of a block have in common in this step."""
     for number in range(state.level.size):
         level = np.float32(np.sqrt(state.level_square[number]))
         state.level[number] = rule.at_least(level, state.floor)
         typical = state.typical_square[number]
         state.inverse[number] = np.float32(min(1 / typical, LARGEST) if typical > 0 else 0.0)
+        state.weight[number] = np.float32(1 / state.memory[number])

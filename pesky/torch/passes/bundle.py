@@ -75,7 +75,7 @@ class Directed(NamedTuple):
     """What a pass that writes directions finds."""
 
     slope: float  # sum of gradient times direction
-    signals: list[float]  # means of g^2/v, one a part
+    signals: list[float]  # means of g^2, one a part
     mean_squares: list[float]  # means of v
 
 

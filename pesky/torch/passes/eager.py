@@ -55,7 +55,7 @@ class EagerBundle:
             for average, value in zip((g, v), averages, strict=True):
                 average.copy_(value)
             torch.mul(self.rates(ratio, v, level), gradient, out=direction)
-            sums.append(torch.stack([(direction * gradient).sum(), ratio.mean(), v.mean()]))
+            sums.append(torch.stack([(direction * gradient).sum(), (g * g).mean(), v.mean()]))
         slopes, signals, squares = torch.stack(sums).double().T.tolist()
         return Directed(sum(slopes), signals, squares)
 

@@ -243,10 +243,10 @@ def update_chunks(table: Any, settings: Any, chunks: Any, held: Any) -> None:
 
 @compiled
 def _totals(g: Any, v: Any) -> tuple[Any, Any]:
-    """Return the sums of g^2/v and of v, apart from loops that write; see `_slope`."""
+    """Return the sums of g^2 and of v, apart from loops that write; see `_slope`."""
     signal, square = v[0] - v[0], v[0] - v[0]
     for i in range(v.size):
-        signal += rule.noise_ratio(g[i] * g[i], v[i])
+        signal += g[i] * g[i]
         square += v[i]
     return signal, square
 
@@ -269,7 +269,7 @@ def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     """Take tensors into g and v, and write the direction of the robust dialect.
 
     The direction is p = g^2/(h v) gradient, with h = level sqrt(v / mean v), or the level where that is
-    larger. Written for each chunk are the sums of gradient p, of g^2/v and of v.
+    larger. Written for each chunk are the sums of gradient p, of g^2 and of v.
     """
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):

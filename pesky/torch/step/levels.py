@@ -81,12 +81,12 @@ def level_of(state: State, group: State) -> Level:
 
 
 def remember(state: State, signal: float, square: float) -> None:
-    """Take in the means of g^2/v and v over a tensor: for the next memory, and the usual v.
+    """Take in the means of g^2 and v over a tensor: for the next memory, and the usual v.
 
-    The memory that entries share changes by the mean of what the rule changes each one's by.
+    The memory is that of the paper's blocks: the share of signal is that of all entries together.
     """
     state["typical_square"] = square
-    state["memory"] = rule.next_memory(state["memory"], signal)
+    state["memory"] = rule.next_memory(state["memory"], rule.noise_ratio(signal, square))
 
 
 def floor_of(group: State) -> float:
