@@ -145,7 +145,7 @@ PLAIN = {
 # After 91 moves, which is in step 101, losses are not due; after 92 they are.
 SPECIAL = {
     "seldom": Case("measuring", steps=INITIAL + 340, settings={"curvature_every": 50}),
-    "undone": Case("again", accident=Accident(100, "opposed", "pesky.length.GROSS")),
+    "undone": Case("again", accident=Accident(100, "peak", "pesky.length.GROSS")),
     "steep": Case("measuring", accident=Accident(101, "walls", "pesky.length.STEEP")),
     "walled": Case("measuring", accident=Accident(102, "walls")),
     "turned": Case("following", accident=Accident(100, "opposed", "pesky.torch.step.following._GROSS")),
@@ -178,7 +178,9 @@ def closures(
             case Accident(at, "opposed") if step == at:  # to what the last step has learnt
                 yield loss_of(before[0], (before[1] + 1) % CLASSES, factor)
             case Accident(at, "walls") if step == at:
-                yield walled(loss_of(x, y, factor), net)
+                yield changed_elsewhere(loss_of(x, y, factor), net, elsewhere=inf)
+            case Accident(at, "peak") if step == at:
+                yield changed_elsewhere(loss_of(x, y), net, here=factor)
             case Accident(at, "small") if step >= at:
                 yield loss_of(x, y, SMALL)
             case _:
@@ -186,17 +188,17 @@ def closures(
         before = x, y
 
 
-def walled(loss, net):
-    """The loss where it is computed first, and infinity everywhere else."""
-    here = []
+def changed_elsewhere(loss, net, here=0.0, elsewhere=0.0):
+    """The loss, plus one number where it is computed first, and another one everywhere else."""
+    first = []
 
-    def within_walls():
+    def changed():
         there = [one.detach().clone() for one in net.parameters()]
-        if not here:
-            here.extend(there)
-        return loss() if all(map(torch.equal, here, there)) else loss() + inf
+        if not first:
+            first.extend(there)
+        return loss() + (here if all(map(torch.equal, first, there)) else elsewhere)
 
-    return within_walls
+    return changed
 
 
 def run(
