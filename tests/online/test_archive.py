@@ -123,7 +123,7 @@ def test_a_checkpoint_of_another_version_is_refused(change, tmp_path):
 
 
 # What a robust learner of format 1 had not; it had a curvature for each parameter.
-LEVELS = ("level_square", "typical_square", "level", "inverse", "counts")
+LEVELS = ("level_square", "typical_square", "level", "inverse", "weight", "counts")
 
 
 def make_old(path, **settings):
@@ -135,11 +135,12 @@ def make_old(path, **settings):
     counters["method"] |= settings
     content["learner"] = np.array(json.dumps(counters))
     if counters["method"]["dialect"] == "robust":
-        blocks = content["state.sizes"].size
+        sizes = content["state.sizes"]
         for name in LEVELS:
             content.pop(f"state.{name}")
         content["state.mean_curvature"] = np.ones_like(content["theta"])
-        content["state.trusted"] = np.ones(blocks, np.float32)
+        content["state.memory"] = np.repeat(content["state.memory"], sizes).astype(np.float32)
+        content["state.trusted"] = np.ones(sizes.size, np.float32)
     write(path, np.savez, **content)
 
 
@@ -157,8 +158,9 @@ def test_a_robust_learner_of_format_1_goes_on_with_levels_yet_to_be_measured(
     learner = Learner.load(path)
     assert learner.method == VSGD(dialect="robust", curvature_every=every)
     assert (learner.steps, learner.started) == (before.steps, before.started)
-    for name in ("mean_gradient", "mean_square", "memory"):
+    for name in ("mean_gradient", "mean_square"):
         np.testing.assert_array_equal(getattr(learner.state, name), getattr(before.state, name))
+    np.testing.assert_allclose(learner.state.memory, before.state.memory, rtol=1e-6)
     np.testing.assert_array_equal(learner.state.level_square, 0)
     np.testing.assert_allclose(learner.state.typical_square, before.state.typical_square, rtol=1e-5)
     shown = learner.network.theta.copy()

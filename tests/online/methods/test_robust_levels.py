@@ -119,7 +119,8 @@ def measured_moves(method, samples):
     network = Network([4, 2], loss="squared-error", seed=1)
     rng = np.random.default_rng(8)
     X = rng.normal(size=(samples, 4)).astype(np.float32)
-    y = (X @ rng.normal(size=(4, 2)) + 0.1 * rng.normal(size=(samples, 2))).astype(np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)  # all samples are equally curved
+    y = (X @ rng.normal(size=(4, 2)) + 0.01 * rng.normal(size=(samples, 2))).astype(np.float32)
     learner = Learner(network, method)
     learner.start(samples_of(X, y), np.arange(10))
     assert learner.state.counts[MEASURED] < 0, "initial samples are no moves"
@@ -197,10 +198,10 @@ def test_the_direction_is_the_formula(name, floor):
     sizes = learner.state.sizes
     for x, target in zip(X[90:], y[90:], strict=True):
         theta = learner.state.iterate.astype(np.float64)
-        g, v, tau = (
-            getattr(learner.state, name).astype(np.float64)
-            for name in ("mean_gradient", "mean_square", "memory")
+        g, v = (
+            getattr(learner.state, name).astype(np.float64) for name in ("mean_gradient", "mean_square")
         )
+        tau = np.repeat(learner.state.memory, sizes)
         model = Model(network)
         gradient = flat(model.gradient(x, target, like(model.blocks, theta)))
         typical = np.repeat([part.mean() for part in np.split(v, np.cumsum(sizes)[:-1])], sizes)
