@@ -43,6 +43,7 @@ _MODELS = {
     "paper_step_over_adam_step": "paper\n/ Adam",
     "paper_step_over_adam_step_curvature_every_10": "paper,\nevery\n10th",
     "robust_step_over_adam_step": "robust\n/ Adam",
+    "first_robust_steps_over_adam_step": "first\n330",
 }
 _BACKPACK = {
     "model": "model",
