@@ -1,5 +1,7 @@
 """The level of a tensor: the root mean square of z * Hz for random signs z, measured now and then."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,10 +10,11 @@ from torch import nn
 from pesky import length
 from pesky.torch import VSGD
 from pesky.torch.curvature.sources import hutchinson
+from pesky.torch.outcome import NO_GRADIENT
 from pesky.torch.step.levels import level_of, take_level
 from pesky.torch.step.parts import part_of
 from tests.torch.loops import step_in_form, through_file
-from tests.torch.robust import classes, mlp
+from tests.torch.robust import classes, mlp, robust, train, values
 
 D = torch.float64
 SHAPES = ((3, 2), (3,), (2, 3), (2,))
@@ -283,3 +286,16 @@ def test_the_papers_dialect_has_none():
     for one in theta:
         assert "level_square" not in optimizer.state[one]
         assert "mean_curvature" in optimizer.state[one]
+
+
+def test_a_loss_that_depends_on_no_parameter_is_a_step_not_taken():
+    torch.manual_seed(0)
+    model, stranger = mlp(), torch.nn.Parameter(torch.ones(1))
+    optimizer = robust(model)
+    train(optimizer, model, classes(15))
+    before = values(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is said, too
+        assert optimizer.minimize(lambda: (2 * stranger).sum()) == 2
+    assert optimizer.counters["skipped"] == {NO_GRADIENT: 1}
+    assert torch.equal(values(model), before)
