@@ -225,14 +225,19 @@ def set_scale(length: Fields, scale: float) -> None:
         length.scale = max(scale, SHORTEST)
 
 
-def begin(length: Fields, scale: float) -> None:
-    """Set the first scale."""
+def begin(length: Fields, slope: float, scale: float) -> None:
+    """Set the first scale, along a direction of this slope."""
     set_scale(length, scale)
+    add_slope(length, slope)
     add_curvature(length, length.slope / length.scale)
 
 
 def adapt(length: Fields) -> None:
-    """Set the scale from the averages."""
+    """Set the scale from the averages, before the slope of a step is one of them.
+
+    Both are then over the same steps. A direction that suddenly is much longer would else lengthen the
+    scale, too, as its curvature is not known before the step.
+    """
     most = GROWTH * length.scale
     set_scale(length, next_scale(length.slope, length.curvature, most))
 

@@ -48,10 +48,11 @@ def test_functions_do_the_same_to_a_length_and_to_a_record():
         loss, slope, lead = (float(one) for one in random.uniform(0.1, 1, 3))
         for one in (known, record):
             length.add_loss(one, loss)
-            length.add_slope(one, slope)
             if one.scale == 0:
-                length.begin(one, 0.01)
-            length.adapt(one)
+                length.begin(one, slope, 0.01)
+            else:
+                length.adapt(one)
+                length.add_slope(one, slope)
             length.compare(one, lead - 0.3)
             change = one.scale * slope * (2 if k % 10 == 9 else -0.4)
             length.take_measurement(one, change, slope, one.scale / (1 + (k % 10 == 9)), 0.0)
@@ -59,3 +60,15 @@ def test_functions_do_the_same_to_a_length_and_to_a_record():
     assert list(astuple(known)) == list(numbers)
     assert known.shortened == 10
     assert known.averaged == 100
+
+
+def test_a_direction_that_suddenly_is_longer_does_not_lengthen_the_scale():
+    """Slopes and curvatures of p are c and c^2 times those before: the scale is over the same steps."""
+    known = Length()
+    length.begin(known, 1.0, 0.5)
+    for factor in (1.0, 10.0, 100.0):
+        before = known.scale
+        length.adapt(known)
+        assert known.scale <= before
+        length.add_slope(known, factor)
+        length.add_curvature(known, 2 * factor**2)

@@ -147,12 +147,14 @@ class TwinRobust(Twin):
             return max(0.0, 2 * (loss_after(scale) - first + scale * slope) / scale**2)
 
         memory = 20 + 0.05 * self.moves
-        self.slope.add(slope, memory)
         if self.scale is None:
             self.scale = self.first_scale(slope, first, loss_after, bend_at)
+            self.slope.add(slope, memory)
             self.bend.add(self.slope.value / self.scale, memory)
-        longest = 2 * self.scale
-        self.scale = self.slope.value / max(self.bend.value, self.slope.value / longest)
+        else:
+            longest = 2 * self.scale
+            self.scale = self.slope.value / max(self.bend.value, self.slope.value / longest)
+            self.slope.add(slope, memory)
         if self.moves >= 20 and self.moves % 2 == 0:
             self.compare(first - self.model.objective(x, target, self.average), memory)
         scale = self.scale

@@ -128,10 +128,11 @@ def _settle(state: Any, shape: Any, theta: Any, work: Any, samples: Any, index: 
             count_move(state)
         return
     first = _sample_loss(shape, work.output, samples, index)
-    length.add_slope(known, state.sums[SLOPE])
     if known.scale == 0:
-        length.begin(known, _first_scale(state, shape, theta, samples, index))
-    length.adapt(known)
+        length.begin(known, state.sums[SLOPE], _first_scale(state, shape, theta, samples, index))
+    else:
+        length.adapt(known)
+        length.add_slope(known, state.sums[SLOPE])
     if length.is_average_due(known):
         forward(shape, state.average, work)
         lead = first - _sample_loss(shape, work.output, samples, index)

@@ -119,10 +119,11 @@ class _Step(NamedTuple):
         if collective.is_repeat_due and not losses.repeats(length.spread(collective)):
             return NO_REPEAT
         collective.note_repeat()
-        length.add_slope(collective, self.direction.slope)
         if collective.scale == 0:
-            length.begin(collective, self._first_scale())
-        length.adapt(collective)
+            length.begin(collective, self.direction.slope, self._first_scale())
+        else:
+            length.adapt(collective)
+            length.add_slope(collective, self.direction.slope)
         if length.is_average_due(collective):
             self.places.go("average")
             of_average = losses.again(keep_buffers=collective.shows_average > 0)
