@@ -1,5 +1,6 @@
 """``pesky bench``: how fast it is here, as ratios."""
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,7 +51,7 @@ def torch_command(
     ] = None,
     thorough: Annotated[
         bool,
-        typer.Option("--thorough", help="Also ten million parameters, two threads and BackPACK."),
+        typer.Option("--thorough", help="Also more parameters, two threads and BackPACK."),
     ] = False,
     as_json: AsJson = False,
     out: Annotated[
@@ -58,6 +59,8 @@ def torch_command(
     ] = None,
 ) -> None:
     """Measure the PyTorch optimizer: its update, bbprop and whole steps, beside fused Adam's."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler would log, if not told before
+    from pesky.lab.bench.memory import WIDTHS, bench_memory
     from pesky.lab.bench.models import bench_models
     from pesky.lab.bench.update import SIZES, THREADS, bench_update
 
@@ -74,6 +77,11 @@ def torch_command(
                 repeats=times, sizes=SIZES if thorough else SIZES[:1], threads=threads, say=say
             ),
             "models": bench_models(repeats=times, threads=threads, with_backpack=thorough, say=say),
+            "memory": [
+                row
+                for width in (WIDTHS if thorough else WIDTHS[:1])
+                for row in bench_memory(width=width, say=say)
+            ],
         }
     _finish(result, folder, _TORCH, as_json, tables.torch_tables)
 

@@ -55,7 +55,8 @@ def test_rates_are_those_of_the_last_step(granularity, form):
     train_in_form(form, net, optimizer, 1, seed=2)
     moved = (before - place()) / weight.grad
     assert not moved.isnan().any()
-    assert optimizer.rates()["0.weight"] == pytest.approx(moved.mean().item(), rel=1e-2)
+    # What is usual in a tensor has changed with the step, and is what the next one will see.
+    assert optimizer.rates()["0.weight"] == pytest.approx(moved.mean().item(), rel=3e-2)
 
 
 def test_parameters_without_names_are_told_by_shape():

@@ -45,6 +45,13 @@ _MODELS = {
     "robust_step_over_adam_step": "robust\n/ Adam",
     "first_robust_steps_over_adam_step": "first\n330",
 }
+_MEMORY = {
+    "optimizer": "optimizer",
+    "parameters": "parameters",
+    "state_bytes_per_parameter": "state, bytes\na parameter",
+    "peak_bytes_per_parameter": "with the peak\nof a step",
+    "first_steps_milliseconds": "first steps,\nms",
+}
 _BACKPACK = {
     "model": "model",
     "threads": "threads",
@@ -69,7 +76,7 @@ def online_tables(result: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def torch_tables(result: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the tables of `bench_update` and `bench_models` that have any row."""
+    """Yield the tables of `bench_update`, `bench_models` and `bench_memory` that have any row."""
     updates, models = result["update"], result["models"]
     tables = [
         ("The update alone", updates, _UPDATE),
@@ -79,6 +86,7 @@ def torch_tables(result: Mapping[str, Any]) -> Iterator[Table]:
         title = f"Models, batch 64, {count} thread{'s' * (count > 1)}: a step beside fused Adam's"
         tables.append((title, [row for row in models if row["threads"] == count], _MODELS))
     tables.append(("Curvature: with it over passes alone", models, _BACKPACK))
+    tables.append(("Memory above parameters and gradients", result["memory"], _MEMORY))
     for title, rows, columns in tables:
         measured = list(columns)[-1]
         having = [row for row in rows if measured in row]

@@ -93,10 +93,8 @@ def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: 
     kept: beyond what is returned, there is memory for one tensor only.
     """
     parameters = list(gradients)
-    if not parameters:  # the loss depends on none of them
-        return {}
     typical = _root_mean_square(parameters)
-    coarsest = max(torch.finfo(one.dtype).eps for one in parameters)
+    coarsest = max((torch.finfo(one.dtype).eps for one in parameters), default=0.0)
     relative = max(_RELATIVE_STEP, coarsest**0.5)  # half precision would round shorter ones away
     length = relative * (typical if typical > 0 else 1.0)
 

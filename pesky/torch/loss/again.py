@@ -296,6 +296,8 @@ def gradients_of(
     `.grad` and buffers are not touched. Without a `state` the randomness is that which comes next, and
     comes next again afterwards.
     """
+    if not parameters:  # which torch refuses; the loss depends on none of them
+        return []
     with same_randomness(state), untouched_buffers(), torch.enable_grad():
         return list(torch.autograd.grad(again(), parameters, allow_unused=True))
 

@@ -25,6 +25,7 @@ __all__ = ["step", "undo"]
 # Where the slope has turned to so many times its size, the loss has risen by the slope times the step
 # (were it a quadratic): as much as the step was to lower it.
 _GROSS = 3.0
+_FIRST = 1e-2  # scale, as no probe can tell: 1 would be that of parameters that do not interact
 _LAG = 10.0  # of the average slope over the present one, from which on it is made to forget
 _KEPT = 0.8  # of it in a step, then
 
@@ -52,7 +53,7 @@ def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collecti
     if not 0 < direction.slope < inf:
         return Outcome(skipped=DIRECTION)
     if collective.scale == 0:
-        length.set_scale(collective, length.PROBE)
+        length.set_scale(collective, _FIRST)
     slope, spared = _slopes(direction, expected)
     share = length.gentle_share(collective, slope)
     collective.last_slope, collective.spared_slope = share * slope, share * spared

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from pesky.cli import app
 from pesky.lab.bench import tables
+from pesky.lab.bench.memory import WIDTHS, bench_memory
 from pesky.lab.bench.models import bench_models
 from pesky.lab.bench.online import SIZES
 from pesky.lab.bench.update import bench_update
@@ -40,6 +41,16 @@ def test_models_are_timed_beside_adam_and_backpack():
         assert row["backpack_DiagGGNMC_over_plain"] > 0
 
 
+def test_memory_is_told_in_bytes_a_parameter():
+    ours, adams = bench_memory(width=64)
+    assert ours["parameters"] == adams["parameters"] == 8 * 65 * 64
+    assert (round(ours["state_bytes_per_parameter"]), round(adams["state_bytes_per_parameter"])) == (
+        16,
+        8,
+    )
+    assert ours["peak_bytes_per_parameter"] > ours["state_bytes_per_parameter"]
+
+
 def longest():
     """Results whose numbers are as long as any machine may make them."""
     network = dict.fromkeys(tables._NETWORK_ROWS, 12345.678) | {"parameters": 12_345_678}
@@ -51,7 +62,8 @@ def longest():
     tensors = dict.fromkeys(tables._TENSORS, 123.456) | {"tensors": 1000, "threads": 2}
     models = dict.fromkeys((*tables._MODELS, *tables._BACKPACK), 123.456)
     models |= {"model": "transformer", "threads": 2}
-    return online, {"update": [update, tensors], "models": [models]}
+    memory = dict.fromkeys(tables._MEMORY, 123.456) | {"optimizer": "VSGD", "parameters": 50_020_000}
+    return online, {"update": [update, tensors], "models": [models], "memory": [memory]}
 
 
 @pytest.mark.parametrize("engine", ["online", "torch"])
@@ -60,10 +72,11 @@ def test_tables_fit_a_terminal_of_80_columns(monkeypatch, engine):
     monkeypatch.setattr("pesky.lab.bench.online.bench_online", lambda **_: online)
     monkeypatch.setattr("pesky.lab.bench.update.bench_update", lambda **_: of_torch["update"])
     monkeypatch.setattr("pesky.lab.bench.models.bench_models", lambda **_: of_torch["models"])
+    monkeypatch.setattr("pesky.lab.bench.memory.bench_memory", lambda **_: of_torch["memory"])
     result = CliRunner().invoke(app, ["bench", engine])
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert sum(line.startswith("┏") for line in lines) == (2 if engine == "online" else 4)
+    assert sum(line.startswith("┏") for line in lines) == (2 if engine == "online" else 5)
     assert max(map(len, lines)) <= 80
 
 
@@ -79,9 +92,11 @@ def test_a_thorough_measurement_is_asked_for(monkeypatch, options, repeats, thre
 
     monkeypatch.setattr("pesky.lab.bench.update.bench_update", noted)
     monkeypatch.setattr("pesky.lab.bench.models.bench_models", noted)
+    monkeypatch.setattr("pesky.lab.bench.memory.bench_memory", noted)
     assert CliRunner().invoke(app, ["bench", "torch", *options]).exit_code == 0
-    assert [one["repeats"] for one in asked] == [repeats] * 2
-    assert [one["threads"] for one in asked] == [threads] * 2
+    assert [one["repeats"] for one in asked[:2]] == [repeats] * 2
+    assert [one["threads"] for one in asked[:2]] == [threads] * 2
+    assert [one["width"] for one in asked[2:]] == list(WIDTHS if options else WIDTHS[:1])
     assert asked[1]["with_backpack"] == bool(options)
 
 
@@ -89,6 +104,7 @@ def test_a_thorough_measurement_is_asked_for(monkeypatch, options, repeats, thre
 def test_command_prints_and_writes(monkeypatch, tmp_path, as_json):
     monkeypatch.setattr("pesky.lab.bench.update.bench_update", lambda **_: [{"vsgd_over_adam": 1.5}])
     monkeypatch.setattr("pesky.lab.bench.models.bench_models", lambda **_: [{"model": "LeNet"}])
+    monkeypatch.setattr("pesky.lab.bench.memory.bench_memory", lambda **_: [])
     arguments = ["bench", "torch", "--out", str(tmp_path), *(["--json"] if as_json else [])]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output

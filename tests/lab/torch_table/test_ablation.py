@@ -178,7 +178,7 @@ def test_directions_are_as_their_titles_say(left_out, expected):
 
 
 def test_what_has_never_had_a_gradient_does_not_move_without_the_noise_ratio():
-    averages, level = torch.tensor([0.0, 1.0]), Level(1.0, 1.0)
+    averages, level = torch.tensor([0.0, 1.0]), Level(1.0, 1.0, 1.0)
     assert ablation._noiseless(averages, averages, level).tolist() == [0, 1]
 
 
