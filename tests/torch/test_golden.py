@@ -125,7 +125,6 @@ SAYS = {
     "pesky.length.PROBE": SHORT,
     "pesky.torch.step.following._FIRST": ROBUST[2:],
     "pesky.length.PROBE_FACTOR": SHORT,
-    "pesky.length.GROWTH": SHORT,
     "pesky.length.SHARE": ROBUST[:2],
     "pesky.length.FOLLOWING": ROBUST[2:],
     "pesky.length.FEWEST": ("seldom", *ROBUST),

@@ -339,7 +339,7 @@ def first_scale(name, loss_of):
     training = begun({"vsgd": EVERYTHING, **VARIANTS}[name], point)
     scales = []
 
-    def noted(known, scale):
+    def noted(known, slope, scale):
         scales.append(scale)
         known.scale = scale
 
