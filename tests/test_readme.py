@@ -146,9 +146,6 @@ def tuned_sgd(task):
 def statements():
     """The README's sentences with results, as the rows have them."""
     nearest = min(worst_multiple(title, real_tasks()) for title in UNTUNED if title != "VSGD")
-    slowest = max(all_tasks(), key=slowdown)
-    assert slowest == "softmax-1"
-    costs = sorted(slowdown(task) for task in ("lenet", "resnet", "transformer"))
     (seeds,) = {len(rows()[(task, *setting)]) for task in all_tasks() for setting in UNTUNED.values()}
     methods = ("sgd", "adagrad", "smd", "amari", "almeida")
     settings = sum(len(settings_of(method, "full", "digits")) for method in methods)
@@ -156,8 +153,6 @@ def statements():
         f"The picture shows {len(all_tasks())} tasks",
         f"never more than {worst_multiple('VSGD', all_tasks()):.1f} times the best",
         f"its untuned rivals is at least {int(nearest)} times off on one",
-        f"{costs[0]:.1f} to {costs[-1]:.1f} times as long as one of fused Adam",
-        f"up to {slowdown(slowest):.1f} times for softmax on single samples",
         f"batches of 64 ({tuned_sgd('mlp-64'):.2f} against {mean('mlp-64', 'VSGD'):.2f} %)",
         f"mean of {seeds} seeds",
         f"races vSGD against {settings} settings",
@@ -181,10 +176,10 @@ def test_who_is_said_to_be_ahead_is_ahead():
         assert mean(task, title) < mean(task, "VSGD"), (title, task)
     for tasks in (all_tasks(), real_tasks()):
         assert max(UNTUNED, key=lambda title: average_rank(title, tasks)) == "the paper's rule"
-    assert average_rank("DoG", real_tasks()) < average_rank("VSGD", real_tasks())
     for task in SYNTHETIC:
         assert min(UNTUNED, key=lambda title: mean(task, title)) == "VSGD"
     assert tuned_sgd("mlp-64") < mean("mlp-64", "VSGD")
+    assert max(all_tasks(), key=slowdown) == "softmax-1"
 
 
 def prose():
