@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pesky.lab.runs.means import Part
 from pesky.lab.torch_table.contestants import Contestant
 from pesky.lab.torch_table.rows import Row, parse_curve, parse_mark
-from pesky.lab.torch_table.table import Standing, rank
+from pesky.lab.torch_table.table import Standing, begun_names, rank
 
 __all__ = [
     "Ends",
@@ -97,9 +97,9 @@ def ends_of(standings: Sequence[Standing], part: Part, *, equal_cost: bool = Fal
 
 def scores_of(standings: Standings, part: Part, *, equal_cost: bool = False) -> Scores:
     """Compare all contestants that have begun, on the tasks that they all have run."""
-    begun = {one.contestant.name for of in standings.values() for one in _untuned(of) if one.is_begun}
+    begun = begun_names({task: _untuned(of) for task, of in standings.items()})
     every = {task: ends_of(of, part, equal_cost=equal_cost) for task, of in standings.items()}
-    compared = {task: ends for task, ends in every.items() if begun and begun == set(ends.by_name)}
+    compared = {task: ends for task, ends in every.items() if begun and set(begun) == set(ends.by_name)}
     level = [task for task, ends in compared.items() if is_level(ends)]
     counted = {task: ends for task, ends in compared.items() if task not in level}
     ranks = {

@@ -5,7 +5,7 @@ import math
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ __all__ = [
     "TaskRows",
     "TorchTable",
     "average_ranks",
+    "begun_names",
     "rank",
 ]
 
@@ -303,7 +304,7 @@ def average_ranks(
     untuned = {
         task: [one for one in rows if not one.contestant.is_tuned] for task, rows in standings.items()
     }
-    begun = {one.contestant.name for rows in untuned.values() for one in rows if one.is_begun}
+    begun = begun_names(untuned)
     compared = {
         task: {one.contestant.name: one.place(part) for one in rows if one.contestant.name in begun}
         for task, rows in untuned.items()
@@ -315,6 +316,12 @@ def average_ranks(
         if compared
     }
     return dict(sorted(ranks.items(), key=lambda item: item[1])), list(compared)
+
+
+def begun_names(standings: Mapping[str, Sequence[Standing]]) -> list[str]:
+    """Name the contestants that have begun any task, in their order, which equal ranks keep."""
+    begun = (one.contestant.name for rows in standings.values() for one in rows if one.is_begun)
+    return list(dict.fromkeys(begun))
 
 
 def rank(place: float, places: dict[str, float]) -> float:

@@ -225,7 +225,7 @@ def test_a_step_that_would_raise_the_loss_grossly_is_shortened():
     y = targets_of(network, X)
     learner = learn_one(ROBUST, network, X, y)
     before, scale = learner.state.iterate.copy(), number(learner, "scale")
-    learner.learn(15 * X[:1], y[:1])  # a curvature that levels know nothing of
+    learner.learn(9 * X[:1], y[:1])  # a curvature that levels know nothing of
     assert number(learner, "shortened") == 1
     assert number(learner, "scale") < scale / 4
     assert np.any(learner.state.iterate != before)
