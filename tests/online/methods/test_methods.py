@@ -126,7 +126,7 @@ def test_the_traced_loss_is_the_mean_of_the_losses_since_the_last_row():
 def test_every_method_learns_a_separable_problem(method, fresh_seed):
     is_robust = method == METHODS["vsgd-robust"]
     errors, losses = [], []
-    for seed in range(fresh_seed, fresh_seed + 3 if is_robust else fresh_seed + 1):
+    for seed in range(fresh_seed, fresh_seed + 5):  # some starts are bad ones, for the paper's rule too
         X, y = separable_data(1000, seed)
         network = Network([3, 6, 2], l2=1e-4, seed=seed)
         result = fit(network, method, X, y, epochs=1 if is_robust else 10, seed=seed)
