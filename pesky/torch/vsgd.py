@@ -179,7 +179,12 @@ class VSGD(SteppingOptimizer):
             self._forget_gradients(set_to_none)
 
     def _forget_gradients(self, set_to_none: bool = True) -> None:
-        super().zero_grad(set_to_none)
+        if set_to_none:  # without what torch records for its profiler
+            for group in self.param_groups:
+                for one in group["params"]:
+                    one.grad = None
+        else:
+            super().zero_grad(set_to_none)
         self._pending.clear()
 
     def backward(

@@ -60,9 +60,12 @@ _noted: list[dict[Tensor, Tensor]] = []
 
 
 def _note(module: torch.nn.Module, inputs: Any) -> None:
+    is_compiled = "_orig_mod" in module._modules
+    if not (module._buffers or is_compiled):  # most modules, many times a step
+        return
     if torch.compiler.is_compiling():  # what is inside a compiled model is noted when that is called
         return
-    for buffer in module.buffers(recurse=hasattr(module, "_orig_mod")):
+    for buffer in module.buffers(recurse=is_compiled):
         for before in _noted:
             if buffer not in before:
                 before[buffer] = buffer.detach().clone()

@@ -21,7 +21,6 @@ from pesky.direction import follow_gradient, relative_square
 __all__ = [
     "average_chunks",
     "conclude",
-    "cut",
     "descend_chunks",
     "direct_chunks",
     "have_same_bits",
@@ -42,6 +41,7 @@ WEIGHT = 9
 ITERATE, STEP, AVERAGE = range(1, 4)
 
 CHUNK = 16_384  # entries: seven such pieces of float32 fit into the second-level cache
+BLOCK = 1024  # entries: five such pieces of float32 fit into the first-level one
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -71,21 +71,6 @@ def _pieces(
         _piece(table, MEAN_SQUARE, row, first, last, settings),
         _piece(table, MEAN_CURVATURE, row, first, last, settings),
     )
-
-
-@kernel
-def cut(sizes: Any) -> Any:
-    """Return the chunks of tensors of these sizes, in order."""
-    total = 0
-    for size in sizes:
-        total += (size + CHUNK - 1) // CHUNK
-    chunks = np.empty((total, 3), np.int64)
-    k = 0
-    for row in range(sizes.size):
-        for first in range(0, sizes[row], CHUNK):
-            chunks[k, 0], chunks[k, 1], chunks[k, 2] = row, first, min(first + CHUNK, sizes[row])
-            k += 1
-    return chunks
 
 
 @kernel
@@ -264,30 +249,55 @@ def _slope(theta: Any, gradients: Any, direction: Any, pull: Any, decay: Any) ->
     return slope
 
 
+@compiled
+def _direct(
+    theta: Any,
+    gradients: Any,
+    g: Any,
+    v: Any,
+    direction: Any,
+    pull: Any,
+    decay: Any,
+    level: Any,
+    inverse: Any,
+    weight: Any,
+) -> None:
+    """Take entries into g and v, and write their direction."""
+    for i in range(theta.size):
+        gradient = pull * gradients[i] + decay * theta[i]
+        ratio, g[i], v[i] = follow_gradient(gradient, g[i], v[i], weight)
+        curvature = level * np.sqrt(relative_square(v[i], inverse))
+        direction[i] = rule.learning_rate(ratio, curvature) * gradient
+
+
 @kernel
 def direct_chunks(table: Any, settings: Any, chunks: Any, sums: Any) -> None:
     """Take tensors into g and v, and write the direction of the robust dialect.
 
     The direction is p = g^2/(h v) gradient, with h = level sqrt(v / mean v), or the level where that is
-    larger. Written for each chunk are the sums of gradient p, of g^2 and of v.
+    larger. Written for each chunk are the sums of gradient p, of g^2 and of v, which are taken while
+    the entries are still in the first-level cache.
     """
     mode = flush_subnormals()
     for k in range(chunks.shape[0]):
-        row, first, last = chunks[k, 0], chunks[k, 1], chunks[k, 2]
-        theta = _piece(table, THETA, row, first, last, settings)
-        gradients = _piece(table, GRADIENT, row, first, last, settings)
-        g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
-        v = _piece(table, MEAN_SQUARE, row, first, last, settings)
-        direction = _piece(table, DIRECTION, row, first, last, settings)
+        row = chunks[k, 0]
         pull, decay = settings[row, GRADIENT_FACTOR], settings[row, DECAY]
         level, inverse, weight = settings[row, LEVEL], settings[row, INVERSE], settings[row, WEIGHT]
-        for i in range(theta.size):
-            gradient = pull * gradients[i] + decay * theta[i]
-            ratio, g[i], v[i] = follow_gradient(gradient, g[i], v[i], weight)
-            curvature = level * np.sqrt(relative_square(v[i], inverse))
-            direction[i] = rule.learning_rate(ratio, curvature) * gradient
-        sums[k, 0] = _slope(theta, gradients, direction, pull, decay)
-        sums[k, 1], sums[k, 2] = _totals(g, v)
+        slope, signal, square = pull - pull, pull - pull, pull - pull
+        for first in range(chunks[k, 1], chunks[k, 2], BLOCK):
+            last = min(first + BLOCK, chunks[k, 2])
+            gradients = _piece(table, GRADIENT, row, first, last, settings)
+            # Without decay nothing but a zero comes of theta: it need not be read.
+            theta = _piece(table, GRADIENT if decay == 0 else THETA, row, first, last, settings)
+            g = _piece(table, MEAN_GRADIENT, row, first, last, settings)
+            v = _piece(table, MEAN_SQUARE, row, first, last, settings)
+            direction = _piece(table, DIRECTION, row, first, last, settings)
+            _direct(theta, gradients, g, v, direction, pull, decay, level, inverse, weight)
+            slope += _slope(theta, gradients, direction, pull, decay)
+            of_block = _totals(g, v)
+            signal += of_block[0]
+            square += of_block[1]
+        sums[k, 0], sums[k, 1], sums[k, 2] = slope, signal, square
     restore_mode(mode)
 
 
