@@ -127,6 +127,11 @@ class Contestant:
         return len(self.settings) > 1
 
     @property
+    def is_compared(self) -> bool:
+        """Whether it is run on every task and ranked: not the tuned, nor the paper's own rule."""
+        return not self.is_tuned and self.method != "vsgd-paper"
+
+    @property
     def is_ours(self) -> bool:
         """Whether it is a form of VSGD."""
         return self.method.startswith("vsgd")

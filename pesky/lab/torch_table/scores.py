@@ -1,7 +1,7 @@
 """What rows say over many tasks: scores between start and best, their profile, ranks, and failures.
 
-Only the untuned are compared, on tasks that all of them have run. A task on which all of them end
-within 2 % of the best does not count.
+Only contestants that are ranked are compared, on tasks that all of them have run. A task on which all
+of them end within 2 % of the best does not count.
 """
 
 import math
@@ -85,9 +85,9 @@ def is_level(ends: Ends) -> bool:
 
 
 def ends_of(standings: Sequence[Standing], part: Part, *, equal_cost: bool = False) -> Ends:
-    """Return where the untuned that have all their runs end, or are at Adam's cost."""
+    """Return where those that are ranked and have all their runs end, or are at Adam's cost."""
     places: dict[str, float] = {}
-    for one in _untuned(standings):
+    for one in _compared(standings):
         if one.is_complete:
             place = _place_at_equal_cost(one, part) if equal_cost else one.place(part)
             if place is not None:
@@ -97,7 +97,7 @@ def ends_of(standings: Sequence[Standing], part: Part, *, equal_cost: bool = Fal
 
 def scores_of(standings: Standings, part: Part, *, equal_cost: bool = False) -> Scores:
     """Compare all contestants that have begun, on the tasks that they all have run."""
-    begun = begun_names({task: _untuned(of) for task, of in standings.items()})
+    begun = begun_names({task: _compared(of) for task, of in standings.items()})
     every = {task: ends_of(of, part, equal_cost=equal_cost) for task, of in standings.items()}
     compared = {task: ends for task, ends in every.items() if begun and set(begun) == set(ends.by_name)}
     level = [task for task, ends in compared.items() if is_level(ends)]
@@ -127,7 +127,7 @@ def failures(standings: Standings) -> list[Failure]:
         ends = ends_of(of_task, "train")
         if not ends.by_name or is_level(ends):
             continue
-        for one in _untuned(of_task):
+        for one in _compared(of_task):
             if one.is_complete:
                 reason = _failure(one, ends)
                 found += [Failure(one.contestant, task, reason)] if reason else []
@@ -146,8 +146,8 @@ def cost_per_step(standings: Standings, name: str) -> float | None:
     return statistics.fmean(found) if found else None
 
 
-def _untuned(standings: Sequence[Standing]) -> list[Standing]:
-    return [one for one in standings if not one.contestant.is_tuned]
+def _compared(standings: Sequence[Standing]) -> list[Standing]:
+    return [one for one in standings if one.contestant.is_compared]
 
 
 def _scores(name: str, counted: Mapping[str, Ends]) -> dict[str, float]:

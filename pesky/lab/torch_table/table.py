@@ -189,7 +189,13 @@ def _pace_key(key: RunKey) -> RunKey:
 
 
 def _limit(store: Store, key: RunKey) -> float:
-    """Return after how many seconds a run is too slow; none where Adam has not come to its end."""
+    """Return after how many seconds a run is too slow; none where Adam has not come to its end.
+
+    Parts of an ablation compete with nobody, and may be slow because they measure more.
+    """
+    competing = {(one.method, setting) for one in CONTESTANTS.values() for setting in one.settings}
+    if (key.method, key.settings) not in competing:
+        return math.inf
     row = store.get(_pace_key(key))
     if row is None or row.status != "finished" or key == _pace_key(key):
         return math.inf
@@ -220,7 +226,7 @@ class TorchTable:
 
     def contestants_on(self, task: Task) -> list[Contestant]:
         """Return who is run on a task."""
-        return [one for one in self.contestants if task.is_tuned_on or not one.is_tuned]
+        return [one for one in self.contestants if task.is_first or one.is_compared]
 
     def key(self, task: Task, contestant: Contestant, setting: str, seed: int) -> RunKey:
         """Return what determines a run here."""
@@ -297,17 +303,17 @@ class TorchTable:
 def average_ranks(
     standings: dict[str, list[Standing]], part: Part
 ) -> tuple[dict[str, float], list[str]]:
-    """Rank the untuned by name, averaged over the tasks that all of them have run, which are returned.
+    """Rank those that are compared, averaged over the tasks that all have run, which are returned.
 
     Equal numbers share their ranks; who diverged in any run is last.
     """
-    untuned = {
-        task: [one for one in rows if not one.contestant.is_tuned] for task, rows in standings.items()
+    ranked = {
+        task: [one for one in rows if one.contestant.is_compared] for task, rows in standings.items()
     }
-    begun = begun_names(untuned)
+    begun = begun_names(ranked)
     compared = {
         task: {one.contestant.name: one.place(part) for one in rows if one.contestant.name in begun}
-        for task, rows in untuned.items()
+        for task, rows in ranked.items()
         if begun and all(one.is_complete for one in rows if one.contestant.name in begun)
     }
     ranks = {

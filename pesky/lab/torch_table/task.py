@@ -29,7 +29,7 @@ class Task:
     dataset: str | None = None  # that must be there
     package: str | None = None  # that must be installed
     is_changing: bool = False  # during the run: the training loss is then the mean over all its batches
-    is_tuned_on: bool = True  # whether contestants that need a grid of rates are run
+    is_first: bool = True  # whether contestants that are not ranked are run, too
 
     @classmethod
     def made(

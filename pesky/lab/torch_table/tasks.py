@@ -126,6 +126,6 @@ _ALL = (
 _BY_NAME = {task.name: task for task in _ALL}
 
 TASKS = {
-    name: replace(_BY_NAME[name], is_tuned_on=name in splits.FIRST)
+    name: replace(_BY_NAME[name], is_first=name in splits.FIRST)
     for name in (*splits.DEVELOPMENT, *splits.TEST)
 }

@@ -109,7 +109,7 @@ def test_a_task_without_its_package_is_told_before_any_run(store):
 
 
 def test_the_tuned_are_left_out_where_nothing_is_tuned(store):
-    table = toy_table(*GRIDS, tasks=(replace(TOY, is_tuned_on=False),))
+    table = toy_table(*GRIDS, tasks=(replace(TOY, is_first=False),))
     table.run(store, Counting(), None)
     assert {key.method for key, _ in store.rows()} == {"adam"}
     assert [one.contestant.name for one in table.standings(store)["toy"]] == ["adam"]

@@ -67,7 +67,7 @@ def test_there_are_thirty_tasks_and_ten_of_them_are_the_test():
     assert not set(TEST) & set(FIRST)
     assert {name for name, task in TASKS.items() if task.split == "test"} == set(TEST)
     assert sum(task.is_changing for task in TASKS.values()) >= 3
-    assert [name for name, task in TASKS.items() if task.is_tuned_on] == list(FIRST)
+    assert [name for name, task in TASKS.items() if task.is_first] == list(FIRST)
     assert max(task.steps for name, task in TASKS.items() if name in NEW) == 20_000
 
 
