@@ -85,6 +85,13 @@ def test_who_has_run_nothing_is_not_compared(store):
     assert set(found.ranks) == set(NAMES)
 
 
+def test_the_tuned_and_the_papers_rule_are_not_ranked(store):
+    for place, name in enumerate(("vsgd", "vsgd-paper", "adam", "sgd-tuned")):
+        put(store, name, row(1.0 + place), row(1.0 + place))
+    scores = scores_of(toy_table(tasks=(TOY,)).standings(store), "train")
+    assert scores.ranks == {"vsgd": 1.0, "adam": 2.0}
+
+
 def test_equal_cost_is_where_adams_run_ends(store):
     put(store, "vsgd", row(1.0, 4.0, equal=(2.0, 6.0), cost=2 * STEPS))
     put(store, "adam", row(1.5, 5.0))

@@ -17,10 +17,11 @@ import pytest
 from pesky.errors import InputError
 from pesky.lab.race.rows import Store as RaceStore
 from pesky.lab.runs.completing import Interrupted
-from pesky.lab.torch_table.contestants import METHODS
+from pesky.lab.torch_table.contestants import CONTESTANTS, METHODS, VARIANTS
 from pesky.lab.torch_table.page import torch_page
 from pesky.lab.torch_table.rows import Row, Store
 from pesky.lab.torch_table.workers import workers
+from tests.lab.torch_table.stored import put
 from tests.lab.toys import STEPS, TOY, TOYS, some_row, toy_key, toy_table, without_times
 
 ROOT = Path(__file__).parents[3]
@@ -76,6 +77,24 @@ def test_adam_goes_first_and_others_have_ten_times_its_seconds(store):
         assert limit == (math.inf if key.method == "adam" else 70.0 if key.seed else 20.0)
 
 
+def test_parts_of_an_ablation_may_take_as_long_as_they_like(store):
+    put(store, "adam", some_row())
+    limits = {}
+
+    class Noting(Counting):
+        def run(self, job, stop):
+            limits[job.key.settings] = job.limit
+            return super().run(job, stop)
+
+    variants = (CONTESTANTS["vsgd"], VARIANTS["every-1"], VARIANTS["no-undo"])
+    replace(toy_table(tasks=(TOY,), seeds=1), contestants=variants).run(store, Noting(), None)
+    assert limits == {
+        "dialect=robust": 20.0,
+        "dialect=robust curvature_every=1": math.inf,
+        "dialect=robust without=undo": math.inf,
+    }
+
+
 def test_without_adams_run_nothing_is_too_slow(store):
     limits = []
 
@@ -108,7 +127,7 @@ def test_a_task_without_its_package_is_told_before_any_run(store):
     assert places.keys == []
 
 
-def test_the_tuned_are_left_out_where_nothing_is_tuned(store):
+def test_who_is_not_ranked_is_left_out_of_later_tasks(store):
     table = toy_table(*GRIDS, tasks=(replace(TOY, is_first=False),))
     table.run(store, Counting(), None)
     assert {key.method for key, _ in store.rows()} == {"adam"}
