@@ -99,6 +99,7 @@ def record_of(numbers: NDArray[np.float64]) -> Fields:
 
 MEMORY = 20.0  # steps that scale and caution look back at first
 MEMORY_SHARE = 0.05  # of all steps so far, by which that grows
+LEVEL_SHARE = 0.05  # of all moves so far: from one measurement of levels to the next
 FEWEST = 5.0  # measurements that scale and caution look back, however seldom they are
 GROWTH = 2.0  # of the scale in one step, at most
 GROSS = 10.0  # standard deviations of the loss: a rise by more, and by more than the loss itself
@@ -149,7 +150,7 @@ def memory_of(length: Fields) -> float:
 
 def interval(moves: int, most: float) -> float:
     """Return how many steps there are to a measurement: few at first, where everything changes."""
-    return max(1, min(most, int(MEMORY_SHARE * moves)))
+    return max(1, min(most, int(LEVEL_SHARE * moves)))
 
 
 def measurements(length: Fields, steps: float) -> float:
