@@ -7,6 +7,7 @@ scale included: curvature is proportional to it, as the gradient is.
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,7 +51,7 @@ def hutchinson(loss: Tensor, parameters: Sequence[Tensor], seed: int) -> Values:
     own, so the user's random numbers stay as they are, and a training run that goes on from a checkpoint
     meets the same ones. Parameters in which the loss is linear have none.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
     slopes = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
     reached = [
         (parameter, slope)
@@ -78,9 +79,12 @@ def hutchinson(loss: Tensor, parameters: Sequence[Tensor], seed: int) -> Values:
     }
 
 
-def _signs(parameter: Tensor, generator: torch.Generator) -> Tensor:
-    signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2 - 1
-    return signs.to(parameter.device, parameter.dtype)
+def _signs(like: Tensor, generator: np.random.Generator) -> Tensor:
+    """Return random signs of the shape and kind of a tensor, each made of one random bit."""
+    count = like.numel()
+    drawn = np.frombuffer(generator.bytes(-(-count // 8)), np.uint8)
+    signs = torch.from_numpy(np.unpackbits(drawn, count=count)).to(like.device, like.dtype)
+    return signs.mul_(2).sub_(1).view(like.shape)
 
 
 def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: int) -> Values:
@@ -99,19 +103,19 @@ def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: 
     length = relative * (typical if typical > 0 else 1.0)
 
     def move() -> None:
-        generator = torch.Generator().manual_seed(seed)
+        generator = np.random.default_rng(seed)
         for parameter in parameters:
             for (piece,) in pieces_of(parameter.detach()):
-                piece.add_(length * _signs(piece, generator))
+                piece.add_(_signs(piece, generator), alpha=length)
 
     changed = gradients_after(parameters, move)
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
     values = {}
     for k, (parameter, here) in enumerate(gradients.items()):
         there, changed[k] = changed[k], None
         difference = (-here if there is None else there - here).to_dense()
         for start, piece in pieces_of(parameter.detach(), difference):
-            step = (length * _signs(start, generator)).add_(start).sub_(start)
+            step = _signs(start, generator).mul_(length).add_(start).sub_(start)
             piece.div_(_nonzero(step))
         values[parameter] = difference
     return values

@@ -78,7 +78,7 @@ def test_the_engine_takes_torchs_steps(shape, kind, l2, monkeypatch):
 
     def signs(parameter, generator):
         (place,) = (n for n, one in enumerate(parameters) if one is parameter)
-        return signs_like(parameters, generator.initial_seed())[place]
+        return signs_like(parameters, generator.bit_generator.seed_seq.entropy)[place]
 
     monkeypatch.setattr(sources, "_signs", signs)
     monkeypatch.setattr(stepping, "_SELDOM", 1)  # the engine evaluates every loss again
