@@ -63,9 +63,7 @@ def _bench_model(name: str, repeats: int) -> dict[str, Any]:
     start = perf_counter()
     _times(robust, _FIRST)()
     first = (perf_counter() - start) / _FIRST
-    turn = in_turns(
-        {"adam": _times(runs["adam"], _TURN), "robust": _times(robust, _TURN)}, max(3, repeats // 5)
-    )
+    turn = in_turns({"adam": _times(runs["adam"], _TURN), "robust": _times(robust, _TURN)}, repeats)
     return {
         "parameters": sum(one.numel() for one in MODELS[name]().model.parameters()),
         "plain_milliseconds": 1e3 * seconds["plain"],
