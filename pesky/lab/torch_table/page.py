@@ -32,9 +32,9 @@ Diverged: the loss is not finite any more. Too slow: stopped after ten times Ada
 or 20 seconds if that is more.
 
 Nothing is set for the untuned: VSGD through `minimize` and through `backward(loss)`, Adam and AdamW at
-torch's default rate, DoG with its average, and the others as their authors say. The tuned, on the first
-tasks alone, are at the best of {grid} rates by the test number at seed {tuning_seed}, which is among the
-seeds shown; both favour them.
+torch's default rate, DoG with its average, and the others as their authors say. The tuned are at the
+best of {grid} rates by the test number at seed {tuning_seed}, which is among the seeds shown; both favour
+them. The tuned and the paper's own rule are run on the first tasks alone, and are not ranked.
 """
 _QUICK = """
 **A quick table: a tenth of the steps.** It says that everything works, not who is better.
