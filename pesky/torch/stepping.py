@@ -21,7 +21,7 @@ from pesky.torch.checkpoints import (
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.loss.again import Losses, Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
-from pesky.torch.loss.processes import process_group
+from pesky.torch.loss.processes import mean_of, process_group
 from pesky.torch.loss.watch import Watched, is_registered
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.passes.bundle import Part, Start
@@ -151,6 +151,8 @@ class SteppingOptimizer(Optimizer):
             self.progress.note_loss(pending.shown_loss)
         is_parallel = distributed.is_available() and distributed.is_initialized()
         among = process_group(self.process_group) if is_parallel else None
+        if self.counters["form"] == "following":
+            self._look_for_trouble(among)
         if self.counters["form"] != "measuring":
             return self._advance(parts, None, among)
         if not pending.evaluations:
@@ -169,10 +171,25 @@ class SteppingOptimizer(Optimizer):
             if not self._inside:
                 self._places.stay()
 
+    def _look_for_trouble(self, among: Any) -> None:
+        """Start anew if losses that cannot be evaluated again have risen by more than chance."""
+        loss = self._pending.shown_loss
+        if loss is None:
+            return
+        if among is not None:
+            loss = mean_of(loss, among)
+        if following.has_trouble(self.collective, loss):
+            following.start_anew(self.state.values(), self.collective)
+            self._go_on_from(loss)
+
     def _start_anew(self, loss: float) -> None:
-        """Go on with data that has changed: what is known weighs no more than initial batches do."""
+        """Go on with data that has changed."""
         self._places.start_over()
         self.collective.start_anew()
+        self._go_on_from(loss)
+
+    def _go_on_from(self, loss: float) -> None:
+        """Let what is known weigh no more than initial batches do; this is the first loss."""
         length.add_loss(self.collective, loss)
         for state in (*self.state.values(), *(group["shared"] for group in self.param_groups)):
             forget_beyond(state, float(self.init_batches))

@@ -98,7 +98,7 @@ class Method:
 
 METHODS = {
     "vsgd": Method(Minimizing, revision=5, takes_sparse=True),
-    "vsgd-backward": Method(Following, revision=3, takes_sparse=True),
+    "vsgd-backward": Method(Following, revision=4, takes_sparse=True),
     "vsgd-paper": Method(Minimizing, revision=2, takes_sparse=True),
     "vsgd-ablated": Method(Ablated, revision=5, takes_sparse=True),
     "adam": Method(_adam),

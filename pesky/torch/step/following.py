@@ -5,7 +5,7 @@ there. While some is left, steps grow; when it has turned, they shrink. See docs
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -16,18 +16,42 @@ from pesky.torch.outcome import DIRECTION, TURNED, Outcome
 from pesky.torch.passes.bundle import Bundle, Part, Start, set_finite
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
-from pesky.torch.step import decay
+from pesky.torch.step import alarm, decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
 
-__all__ = ["step", "undo"]
+__all__ = ["has_trouble", "start_anew", "step", "undo"]
 
 # Where the slope has turned to so many times its size, the loss has risen by the slope times the step
 # (were it a quadratic): as much as the step was to lower it.
 _GROSS = 3.0
 _FIRST = 1e-2  # scale, as no probe can tell: 1 would be that of parameters that do not interact
+_AGAIN = 1.0  # the highest scale to start anew with: that of parameters that do not interact
 _LAG = 10.0  # of the average slope over the present one, from which on it is made to forget
 _KEPT = 0.8  # of it in a step, then
+
+
+def has_trouble(collective: Collective, loss: float) -> bool:
+    """Take in the loss of a fresh batch; return whether steps have run away or the data has changed."""
+    if not isfinite(loss):
+        return False
+    if alarm.is_raised(collective, loss):
+        alarm.rebase(collective)
+        return True
+    length.add_loss(collective, loss)
+    return False
+
+
+def start_anew(states: Iterable[dict[str, Any]], collective: Collective) -> None:
+    """Forget where the last step went, and how long steps were, but for steps that are short enough.
+
+    Which of both troubles it is, nobody can tell here; a scale that ran away must not be gone on with.
+    """
+    scale = collective.scale
+    collective.start_anew()
+    length.set_scale(collective, min(scale, _AGAIN))
+    for state in states:
+        state.pop("move", None)
 
 
 def step(bundles: Sequence[Bundle | RowsBundle], start: Start, collective: Collective) -> Outcome:
