@@ -33,8 +33,8 @@ or 20 seconds if that is more.
 
 Nothing is set for the untuned: VSGD through `minimize` and through `backward(loss)`, Adam and AdamW at
 torch's default rate, DoG with its average, and the others as their authors say. The tuned are at the
-best of {grid} rates by the test number at seed {tuning_seed}, which is among the seeds shown; both favour
-them. The tuned and the paper's own rule are run on the first tasks alone, and are not ranked.
+best of {grid} rates by the test number at seed {tuning_seed}, which is among the seeds shown; both
+favour them. The tuned and the paper's own rule are run on the first tasks alone, and are not ranked.
 """
 _QUICK = """
 **A quick table: a tenth of the steps.** It says that everything works, not who is better.
