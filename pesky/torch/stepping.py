@@ -22,7 +22,7 @@ from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.loss.again import Losses, Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
 from pesky.torch.loss.processes import process_group
-from pesky.torch.loss.watch import Watched, is_registered
+from pesky.torch.loss.watch import Watch, idle
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.passes.bundle import Part, Start
 from pesky.torch.progress import Progress
@@ -91,7 +91,8 @@ class SteppingOptimizer(Optimizer):
         self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
         self._manner = Manner()
-        self._watched: list[Watched] = []
+        self._trains_anyway = False  # in evaluation mode
+        self._watched: list[Watch] = []
         self._said: set[str] = set()
 
     # --- What is measured, and when --------------------------------------------------------------------
@@ -155,9 +156,10 @@ class SteppingOptimizer(Optimizer):
             return self._advance(parts, None, among)
         if not pending.evaluations:
             raise InputError(words.NO_AGAIN)
-        if not self._inside:
-            self._places.enter(visible_is_iterate=True)
-        losses = Losses(pending.evaluations, self.param_groups, among)
+        factors = unscaling(self, pending)
+        if factors is None:
+            return Outcome(skipped=SCALER)
+        losses = Losses(pending.evaluations, self.param_groups, among, factors[1])
         try:
             outcome = measuring.trouble(losses, self.collective, self._places)
             if outcome.skipped is not None:
@@ -232,8 +234,8 @@ class SteppingOptimizer(Optimizer):
         pending = self._pending
         measured = pending.passes > 0
         if self._is_due() and not measured and not pending.spared:
-            idle = words.idle(self._idle_watched())
-            raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
+            told = words.idle(idle(self._watched))
+            raise InputError(f"{words.NO_CURVATURE}; {told}" if told else words.NO_CURVATURE)
         factors = unscaling(self, pending)
         if factors is None:
             return Outcome(skipped=SCALER)
@@ -266,8 +268,8 @@ class SteppingOptimizer(Optimizer):
         if flat:
             polyak_curvature(flat, bundles_of(parts, self.init_batches), loss)
 
-    def _conclude(self, outcome: Outcome) -> None:
-        """Count the step, or say why it was not taken."""
+    def _conclude(self, outcome: Outcome, problem: str | None = None) -> None:
+        """Count the step, or say why it was not taken; `problem`: why a watched loss does not repeat."""
         if outcome.undo:
             self._undo()
         if outcome.held:
@@ -277,14 +279,14 @@ class SteppingOptimizer(Optimizer):
             self.counters["steps"] += 1
             self._say("stuck", self.progress.note_step(self.scale))
             if self._watched and self.counters["steps"] >= words.IDLE:
-                self._say("idle", words.idle(self._idle_watched()))
+                self._say("idle", words.idle(idle(self._watched)))
             return
-        for one in self._pending.first_passes:
+        for one in reversed(self._pending.first_passes):
             one.forget_buffers()
         self.counters["skipped"][reason] = self.counters["skipped"].get(reason, 0) + 1
         message = self.progress.note_skip(reason)
         if reason == NO_REPEAT:
-            self._stop_repeating()
+            self._stop_repeating(problem)
         else:
             self._say(reason, message)
 
@@ -297,7 +299,7 @@ class SteppingOptimizer(Optimizer):
         elif self.counters["form"] == "following":
             following.undo(self.state.items(), self.collective)
 
-    def _stop_repeating(self) -> None:
+    def _stop_repeating(self, problem: str | None) -> None:
         """Go on without second evaluations, as their losses have nothing to do with the first one."""
         self.counters["repeats"] = False
         if self._source.choice == "finite-difference":
@@ -309,9 +311,8 @@ class SteppingOptimizer(Optimizer):
             forget_level(state)  # it may come from two losses that have nothing to do with each other
         self.counters["measured"] = None
         self.collective.forget()
-        self._say(
-            "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
-        )
+        is_watched = problem is not None or any(one.is_noted for one in self._pending.evaluations)
+        self._say("repeat", words.watched(problem) if is_watched else words.NO_REPEATS)
 
     @property
     def scale(self) -> float | None:
@@ -332,14 +333,6 @@ class SteppingOptimizer(Optimizer):
         if message and name not in self._said:
             self._said.add(name)
             words.say(message)
-
-    def _idle_watched(self) -> list[str]:
-        """Return the names of modules that are watched and have had no loss to see."""
-        return [
-            name
-            for name, watcher, handle in self._watched
-            if is_registered(handle) and not watcher.has_seen_loss
-        ]
 
     # --- What torch expects of an optimizer --------------------------------------------------------
 

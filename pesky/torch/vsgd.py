@@ -5,7 +5,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from pesky.errors import InputError, check_count, check_number
 from pesky.torch import words
@@ -14,22 +13,24 @@ from pesky.torch.explain import Explanation, explain, mean_rates
 from pesky.torch.loss.again import (
     Evaluation,
     RandomState,
+    Unrepeatable,
     check_closure,
     first_pass,
     given_again,
     put_back,
 )
-from pesky.torch.loss.backward import Wanted, check_loss, scale_of
-from pesky.torch.loss.watch import Watched, Watcher, check_module
+from pesky.torch.loss.backward import check_loss, scale_of
+from pesky.torch.loss.watch import Watch, check_module
+from pesky.torch.outcome import NO_REPEAT, Outcome
 from pesky.torch.settings import Granularity, check_choice, check_flag
-from pesky.torch.stepping import SteppingOptimizer
+from pesky.torch.watching import WatchingOptimizer
 
 __all__ = ["VSGD"]
 
 Dialect: TypeAlias = Literal["paper", "robust"]
 
 
-class VSGD(SteppingOptimizer):
+class VSGD(WatchingOptimizer):
     """Learning rates that set themselves ("No More Pesky Learning Rates", Schaul et al., 2013).
 
     At every step the rate that most decreases the expected loss is estimated for each entry of each
@@ -209,24 +210,22 @@ class VSGD(SteppingOptimizer):
             is_due = self._is_loss_due()
             self._pending.evaluations.append(given_again(again, loss, is_due, self._manner))
 
-    def watch(self, module: nn.Module, *, scaler: Any = None) -> RemovableHandle:
-        """Measure curvature inside every `loss.backward()`, for a loss that this module computes.
+    def watch(self, module: nn.Module, loss: nn.Module | None = None, *, scaler: Any = None) -> Watch:
+        """Take part in a loop that is somebody else's, with its `loss.backward()` and `step()`.
 
-        The module is a loss, or a model whose output is or holds the loss (`.loss`, `["loss"]`, first).
-        Only what the module computes is seen: penalties added to its loss afterwards are not.
+        The module is a model whose output is or holds the loss (`.loss`, `["loss"]`, first), or a model
+        together with the `loss` module that its output goes to: batches are then evaluated again as by
+        `minimize`. A loss module alone lets curvature be measured, and nothing be evaluated again.
+        Passes of a watched model in training mode see the iterate, others the better of iterate and
+        average. Only what the modules compute is seen: penalties added to the loss afterwards are not.
         Give the GradScaler if `scaler.unscale_` is called. Returns a handle with `remove()`.
         """
         check_module(module)
-        watcher = Watcher(self, scaler)
-        handle = module.register_forward_hook(watcher)
-        self._watched.append(Watched(type(module).__name__, watcher, handle))
-        return handle
-
-    def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
-        """Measure a watched loss, unless it is one of our own passes that has come to it."""
-        if not self._backward.is_running:
-            self._decide_form(can_repeat=False)
-            self._count_source(self._backward.run_inside(loss, self._wanted(), upstream, scaler))
+        if loss is not None:
+            check_module(loss)
+        watch = Watch(self, module, loss, scaler)
+        self._watched.append(watch)
+        return watch
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -237,7 +236,11 @@ class VSGD(SteppingOptimizer):
             with torch.enable_grad():  # it runs backward itself, as torch's optimizers expect
                 loss = closure()
         try:
+            self._settle()
             self._step()
+            self._settled()
+        except Unrepeatable as problem:
+            self._conclude(Outcome(skipped=NO_REPEAT), str(problem))
         finally:
             self._pending.clear()
         return loss
@@ -249,26 +252,3 @@ class VSGD(SteppingOptimizer):
     def rates(self) -> dict[str, float]:
         """Return every parameter's mean rate by its name, for logging."""
         return mean_rates(self)
-
-    # --- What is measured, and when --------------------------------------------------------------------
-
-    def _decide_form(self, can_repeat: bool) -> None:
-        """Let the first backward pass decide whether losses are evaluated again."""
-        if self.counters["form"] is None:
-            self.counters["form"] = "measuring" if can_repeat else "following"
-
-    def _wanted(self) -> Wanted:
-        """Return what the next step wants of a backward pass."""
-        return Wanted(
-            is_due=self._is_due(),
-            parameters=self._parameters(),
-            seed=self.counters["steps"],
-            known_curved="bbprop" in self.counters["sources"],
-            for_levels=self.dialect == "robust" and not self._by_rows,
-            copies=self._places.iterates(),
-        )
-
-    def _count_source(self, source: str | None) -> None:
-        if source is not None:
-            sources = self.counters["sources"]
-            sources[source] = sources.get(source, 0) + 1

@@ -21,12 +21,17 @@ __all__ = [
     "Losses",
     "Manner",
     "RandomState",
+    "Unrepeatable",
     "check_closure",
     "first_pass",
     "given_again",
     "gradients_after",
     "gradients_of",
+    "gradients_of_all",
+    "is_repeating",
     "put_back",
+    "random_state",
+    "same_randomness",
 ]
 
 RandomState = tuple[Tensor, list[Tensor]]
@@ -108,6 +113,30 @@ def untouched_buffers() -> Iterator[None]:
 
 
 Closure = Callable[[], Tensor]
+Gradients = Callable[[Sequence[Tensor]], list[Tensor | None]]
+
+
+class Unrepeatable(Exception):  # noqa: N818 (says what the loss is)
+    """A loss in somebody else's loop cannot be evaluated again, for the reason that is given."""
+
+
+_repeating: list[object] = []  # one for each evaluation that is going on
+
+
+@contextmanager
+def _repeating_now() -> Iterator[None]:
+    own = object()
+    try:
+        _repeating.append(own)
+        yield
+    finally:
+        _repeating[:] = [one for one in _repeating if one is not own]
+
+
+def is_repeating() -> bool:
+    """Whether a loss is being evaluated again, which watches of modules take no notice of."""
+    return bool(_repeating)
+
 
 _SAME = 0.01  # of the spread of losses: what differs by less is the same loss, computed in another way
 _NEEDS_GRAPH = "does not require grad"  # in torch's words where a closure differentiates without a graph
@@ -147,6 +176,9 @@ class Evaluation:
     ) -> None:
         """Note what a first pass found."""
         self.is_repeatable = buffers is not None  # whether `again` has the randomness of the first pass
+        self.weight = 1.0  # in the sum of a step's losses
+        self.is_scaled = False  # whether the weight has a GradScaler's factor in it
+        self.is_noted = False  # whether it is of a watched call, not of a closure
         self._closure = closure
         self._state = state
         self._buffers = buffers
@@ -159,6 +191,20 @@ class Evaluation:
 
         With `keep_buffers` the buffers are afterwards as if this had been the only pass.
         """
+        with self._in_words():
+            return self._again(keep_buffers)
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """Let errors in a watched call, which nobody asked to be repeated, be a reason to do without."""
+        try:
+            yield
+        except Exception as problem:
+            if not self.is_noted or isinstance(problem, Unrepeatable):
+                raise
+            raise Unrepeatable(f"{type(problem).__name__}: {problem}") from problem
+
+    def _again(self, keep_buffers: bool) -> float:
         if self._buffers is None:
             with untouched_buffers():
                 return self._loss()
@@ -188,6 +234,12 @@ class Evaluation:
         """Whether the first pass changed buffers."""
         return any(not torch.equal(*pair) for pair in (self._buffers or {}).items())
 
+    def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return its part in the gradients at the present parameters; None where it has none."""
+        with self._in_words():
+            found = gradients_of(self._closure, self._state, parameters)
+        return [None if one is None else one.mul_(self.weight) for one in found]
+
     def forget_buffers(self) -> None:
         """Undo what the first pass did to buffers."""
         put_back(self._buffers or {})
@@ -206,7 +258,7 @@ class Evaluation:
             return self._value()
 
     def _value(self) -> float:
-        with same_randomness(self._state):
+        with same_randomness(self._state), _repeating_now():
             found: Any = self._closure()
         return float(found.detach() if isinstance(found, Tensor) else found)
 
@@ -215,10 +267,18 @@ class Losses:
     """The losses of this step's batches, in sum and with the L2 penalty, at any parameters."""
 
     def __init__(
-        self, evaluations: Sequence[Evaluation], groups: Sequence[dict[str, Any]], among: Any
+        self,
+        evaluations: Sequence[Evaluation],
+        groups: Sequence[dict[str, Any]],
+        among: Any,
+        unscale: float = 1.0,
     ) -> None:
-        """Compute the one at the present parameters; `among`: processes that have batches, or None."""
+        """Compute the one at the present parameters; `among`: processes that have batches, or None.
+
+        `unscale` takes a GradScaler's factor off weights that have it.
+        """
         self._evaluations = evaluations
+        self._weights = [one.weight * (unscale if one.is_scaled else 1.0) for one in evaluations]
         self._among = among
         self._decayed = [(l2_of(group), group["params"]) for group in groups]
         self.rounding = max(one.rounding for one in evaluations)
@@ -258,7 +318,7 @@ class Losses:
         return self._total([one.loss for one in self._evaluations])
 
     def _total(self, losses: Sequence[float]) -> float:
-        total = sum(losses)
+        total = sum(weight * loss for weight, loss in zip(self._weights, losses, strict=True))
         if self._among is not None:
             total = mean_of(total, self._among)
         return total + self._penalty()
@@ -270,6 +330,19 @@ class Losses:
             if decay
             for one in parameters
         )
+
+
+def gradients_of_all(
+    evaluations: Sequence[Evaluation], parameters: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Return the gradients of the sum of losses at the present parameters, one loss after the other."""
+    total: list[Tensor | None] = [None] * len(parameters)
+    for one in evaluations:
+        pairs = zip(total, one.gradients(parameters), strict=True)
+        total = [
+            other if sum_ is None else sum_ if other is None else sum_ + other for sum_, other in pairs
+        ]
+    return total
 
 
 def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
@@ -301,14 +374,13 @@ def gradients_of(
     """
     if not parameters:  # which torch refuses; the loss depends on none of them
         return []
-    with same_randomness(state), untouched_buffers(), torch.enable_grad():
+    with same_randomness(state), untouched_buffers(), _repeating_now(), torch.enable_grad():
         return list(torch.autograd.grad(again(), parameters, allow_unused=True))
 
 
 @torch.no_grad()
 def gradients_after(
-    again: Closure,
-    state: RandomState | None,
+    gradients: Gradients,
     copies: Mapping[Tensor, Tensor],
     parameters: Sequence[Tensor],
     move: Callable[[], None],
@@ -321,7 +393,7 @@ def gradients_after(
     before = {one: _copy_of(one, copies) for one in parameters}
     try:
         move()
-        return gradients_of(again, state, parameters)
+        return gradients(parameters)
     finally:
         put_back(before)
 

@@ -17,7 +17,13 @@ from torch import Tensor
 from pesky.errors import InputError
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.curvature.sources import Values, finite_difference
-from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
+from pesky.torch.loss.again import (
+    Evaluation,
+    RandomState,
+    gradients_after,
+    gradients_of,
+    gradients_of_all,
+)
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -67,6 +73,7 @@ class Pending:
         self.passes = 0
         self.spared = False  # whether there was a backward pass whose curvature was not wanted
         self.evaluations: list[Evaluation] = []  # for the robust dialect
+        self.late: list[Evaluation] = []  # whose curvature is measured after all backward passes
         # Passes that were ours, and whose buffers a skipped step forgets.
         self.first_passes: list[Evaluation] = []
 
@@ -160,7 +167,7 @@ class Backward:
             here = _gradients_left_by(differentiate, wanted.parameters)
             if factor != 1:
                 here = {one: gradient / factor for one, gradient in here.items()}
-            after = partial(gradients_after, again, state, wanted.copies)
+            after = partial(gradients_after, partial(gradients_of, again, state), wanted.copies)
             with self._running():  # the loss may be watched, too
                 if state is None:  # the closure may draw other dropout masks than this loss had
                     here = _repeated(again, here)
@@ -170,9 +177,22 @@ class Backward:
         self._leave(values, loss, factor)
         return source
 
-    def run_inside(self, loss: Tensor, wanted: Wanted, upstream: Tensor, scaler: Any) -> str | None:
-        """Measure inside a running backward pass, which has just come to the loss."""
+    def run_inside(
+        self,
+        loss: Tensor,
+        wanted: Wanted,
+        upstream: Tensor,
+        scaler: Any,
+        evaluation: Evaluation | None,
+    ) -> str | None:
+        """Measure inside a running backward pass, which has just come to the loss.
+
+        Gradients are not there yet. A source that compares them waits for `run_late`, if there is an
+        `evaluation`, with which they can be computed again.
+        """
         self._pending.note_loss(loss, None)
+        if scaler is not None and scaler.is_enabled():
+            self._pending.loss_scale = scaler.get_scale()
         if not wanted.is_due or not self._pending.is_finite:
             self._pending.spared = True
             return None
@@ -180,16 +200,32 @@ class Backward:
             source, values = self._source.before_backward(
                 loss,
                 wanted.parameters,
-                can_repeat=False,
+                can_repeat=evaluation is not None,
                 seed=wanted.seed,
                 known_curved=wanted.known_curved,
                 for_levels=wanted.for_levels,
                 upstream=upstream,
             )
-        if scaler is not None and scaler.is_enabled():
-            self._pending.loss_scale = scaler.get_scale()
-        self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
+        if source == "finite-difference":
+            assert evaluation is not None
+            self._pending.late.append(evaluation)
+        else:
+            self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
         return source
+
+    def run_late(self, wanted: Wanted) -> None:
+        """Measure what had to wait for the end of all backward passes, at the parameters that they saw."""
+        late = self._pending.late
+        if not late:
+            return
+        if not self._pending.is_finite:
+            self._pending.spared = True
+            return
+        gradients = partial(gradients_of_all, late)
+        here = zip(wanted.parameters, gradients(wanted.parameters), strict=True)
+        after = partial(gradients_after, gradients, wanted.copies)
+        known = {one: gradient for one, gradient in here if gradient is not None}
+        self._pending.add(finite_difference(after, known, wanted.seed))
 
     def _differentiate(self, loss: Tensor) -> None:
         with self._running():

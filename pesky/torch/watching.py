@@ -1,0 +1,114 @@
+"""What an optimizer makes of losses, its own and those of watched loops, before it takes a step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pesky.torch import words
+from pesky.torch.loss.backward import Wanted
+from pesky.torch.loss.calls import Call
+from pesky.torch.loss.watch import Watcher, repeated_loss
+from pesky.torch.stepping import SteppingOptimizer
+
+__all__ = ["WatchingOptimizer"]
+
+
+class WatchingOptimizer(SteppingOptimizer):
+    """Knows what a step wants of a backward pass, and what watched modules report."""
+
+    # --- What is measured, and when --------------------------------------------------------------------
+
+    def _decide_form(self, can_repeat: bool) -> None:
+        """Let the first backward pass decide whether losses are evaluated again."""
+        if self.counters["form"] is None:
+            self.counters["form"] = "measuring" if can_repeat else "following"
+
+    def _wanted(self) -> Wanted:
+        """Return what the next step wants of a backward pass."""
+        return Wanted(
+            is_due=self._is_due(),
+            parameters=self._parameters(),
+            seed=self.counters["steps"],
+            known_curved="bbprop" in self.counters["sources"],
+            for_levels=self.dialect == "robust" and not self._by_rows,
+            copies=self._places.iterates(),
+        )
+
+    def _count_source(self, source: str | None) -> None:
+        if source is not None:
+            sources = self.counters["sources"]
+            sources[source] = sources.get(source, 0) + 1
+
+    # --- Watched modules -------------------------------------------------------------------------------
+
+    @property
+    def _watches_model(self) -> bool:
+        """Whether passes of a watched model choose which parameters are visible."""
+        return any(one.is_of_model for one in self._watched)
+
+    def _notes_calls(self) -> bool:
+        """Whether calls of watched modules may have to be done again."""
+        return not self._inside and self.counters["form"] != "following"
+
+    def _show_pass(self, watcher: Watcher, is_training: bool) -> None:
+        """Let a pass of a watched module see what it is to see."""
+        if watcher.is_model:
+            self._show(is_training or (self._trains_anyway and torch.is_grad_enabled()))
+
+    def _show(self, is_training: bool) -> None:
+        """Let the parameters be the iterate, or what is visible where nothing is being trained."""
+        if not self._inside and not self._backward.is_running:
+            self._places.turn("iterate" if is_training else self.collective.visible)
+
+    def _watched_backward(
+        self,
+        call: Call | None,
+        place: str | int | None,
+        loss: Tensor,
+        upstream: Tensor,
+        scaler: Any,
+    ) -> None:
+        """Take in a watched loss, unless it is one of our own passes that has come to it."""
+        if self._backward.is_running:
+            return
+        if call is not None and call.why_not() is not None and not self._watches_model:
+            call = None  # which nobody expects to be done again
+        if call is not None and not call.is_training:
+            self._trains_anyway = True
+        self._decide_watched_form(call)
+        evaluation = None
+        if call is not None:
+            evaluation = repeated_loss(call, place, loss, upstream, self._manner)
+            self._pending.first_passes.append(evaluation)
+        if evaluation is not None and self.counters["form"] == "measuring":
+            self.collective.has_statistics |= evaluation.has_statistics
+            self._pending.evaluations.append(evaluation)
+        wanted = self._wanted()
+        repeated = evaluation if self.counters["form"] != "following" else None
+        source = self._backward.run_inside(loss, wanted, upstream, scaler, repeated)
+        self._count_source(source)
+
+    def _decide_watched_form(self, call: Call | None) -> None:
+        """Decide on the form, if this is the first backward pass; say so if it is the lesser one."""
+        if self.counters["form"] is not None:
+            return
+        problem = None if call is None else call.why_not()
+        self._decide_form(can_repeat=call is not None and problem is None)
+        if problem is not None and self._watches_model:
+            self._say("repeat", words.watched(problem))
+
+    def _settle(self) -> None:
+        """Measure what had to wait for the step, where the gradients are from."""
+        if self.counters["form"] == "measuring" and self._pending.evaluations and not self._inside:
+            self._places.follows_mode = self._watches_model
+            self._places.enter(visible_is_iterate=not self._places.follows_mode)
+        if float(getattr(self, "found_inf", None) or 0.0) > 0:  # GradScaler wants the step skipped
+            self._pending.late.clear()
+            self._pending.spared = True
+        self._backward.run_late(self._wanted())
+
+    def _settled(self) -> None:
+        """Decide what passes in evaluation mode see from now on."""
+        if self._places.follows_mode and not self._inside:
+            self.collective.choose_visible()
