@@ -91,6 +91,7 @@ class SteppingOptimizer(Optimizer):
         self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
         self._manner = Manner()
+        self._in_closure = False  # of `step`, which runs the backward pass itself
         self._trains_anyway = False  # in evaluation mode
         self._watched: list[Watch] = []
         self._said: set[str] = set()

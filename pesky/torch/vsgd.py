@@ -17,6 +17,7 @@ from pesky.torch.loss.again import (
     check_closure,
     first_pass,
     given_again,
+    is_repeating,
     put_back,
 )
 from pesky.torch.loss.backward import check_loss, scale_of
@@ -176,8 +177,10 @@ class VSGD(WatchingOptimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients, and curvatures with them; a closure that `minimize` calls need not."""
-        if not self._inside:
+        if not self._inside or self._in_closure:
             self._forget_gradients(set_to_none)
+            if not is_repeating():
+                self._pending.clear()
 
     def _forget_gradients(self, set_to_none: bool = True) -> None:
         if set_to_none:  # without what torch records for its profiler
@@ -186,7 +189,6 @@ class VSGD(WatchingOptimizer):
                     one.grad = None
         else:
             super().zero_grad(set_to_none)
-        self._pending.clear()
 
     def backward(
         self, loss: Tensor, *, again: Callable[[], Tensor] | None = None, scaler: Any = None
@@ -199,12 +201,17 @@ class VSGD(WatchingOptimizer):
         check_loss(loss)
         if again is not None:
             check_closure(again, "again")
+        scale = scale_of(scaler)
+        if is_repeating():
+            (loss if scale is None else loss * scale).backward()  # type: ignore[no-untyped-call]
+            return
         self._decide_form(can_repeat=again is not None)
         is_measuring = self.counters["form"] == "measuring"
-        if is_measuring and again is None:
+        is_rerun = self._in_closure and is_measuring
+        if is_measuring and again is None and not is_rerun:
             raise InputError(words.NO_AGAIN)
         repeated = again if self.counters["repeats"] else None
-        source = self._backward.run(loss, self._wanted(), repeated, scale=scale_of(scaler))
+        source = self._backward.run(loss, self._wanted(), repeated, scale=scale, is_rerun=is_rerun)
         self._count_source(source)
         if is_measuring and again is not None:
             is_due = self._is_loss_due()
@@ -229,12 +236,24 @@ class VSGD(WatchingOptimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step with the gradients and curvatures that backward passes left."""
-        loss = None
-        if closure is not None:
-            check_closure(closure)
-            with torch.enable_grad():  # it runs backward itself, as torch's optimizers expect
-                loss = closure()
+        """Take a step with the gradients and curvatures that backward passes left.
+
+        A closure runs the backward pass itself and returns the loss. In the robust dialect it may be
+        called several times, as if it was called once; the parameters are afterwards the better of
+        iterate and average.
+        """
+        if closure is None:
+            self._take_step()
+            return None
+        check_closure(closure)
+        if self._closure_decides():
+            return self._rerun(closure)
+        with torch.enable_grad():
+            loss = closure()
+        self._take_step()
+        return loss
+
+    def _take_step(self) -> None:
         try:
             self._settle()
             self._step()
@@ -243,7 +262,6 @@ class VSGD(WatchingOptimizer):
             self._conclude(Outcome(skipped=NO_REPEAT), str(problem))
         finally:
             self._pending.clear()
-        return loss
 
     def explain(self) -> Explanation:
         """Say what the optimizer does and why: prints as a table, `.as_dict()` for machines."""

@@ -1,5 +1,6 @@
 """What an optimizer makes of losses, its own and those of watched loops, before it takes a step."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from pesky.torch import words
 from pesky.torch.loss.backward import Wanted
 from pesky.torch.loss.calls import Call
+from pesky.torch.loss.rerun import Rerun
 from pesky.torch.loss.watch import Watcher, repeated_loss
 from pesky.torch.stepping import SteppingOptimizer
 
@@ -39,6 +41,55 @@ class WatchingOptimizer(SteppingOptimizer):
         if source is not None:
             sources = self.counters["sources"]
             sources[source] = sources.get(source, 0) + 1
+
+    # --- Closures that run backward --------------------------------------------------------------------
+
+    def _closure_decides(self) -> bool:
+        """Whether a closure given to `step` may be run again."""
+        return self.counters["form"] != "following"
+
+    def _rerun(self, closure: Callable[[], Any]) -> Any:
+        """Do a whole step on a closure that runs the backward pass; return what it returns."""
+        self._decide_form(can_repeat=True)
+        swaps = self.counters["form"] == "measuring" and not self._watches_model
+        self._in_closure = True
+        try:
+            if swaps:
+                self._places.follows_mode = False
+                self._places.enter()
+            first = Rerun(closure, self._parameters())
+            self._inside = swaps
+            try:
+                self._take_in(first)
+                self._take_step()
+            except BaseException:
+                first.forget_buffers()
+                raise
+            if swaps and self.counters["form"] == "measuring":
+                self._places.show()
+        except BaseException:  # KeyboardInterrupt, too
+            if swaps:
+                self._places.stay(self.collective.visible)
+            raise
+        finally:
+            self._in_closure = self._inside = False
+            self._pending.clear()
+        return first.returned
+
+    def _take_in(self, first: Rerun) -> None:
+        """Take in what the first run of a closure left, and what is to be measured by others."""
+        pending = self._pending
+        pending.first_passes.insert(0, first)
+        if pending.shown_loss is None:
+            pending.shown_loss = first.loss
+        if self.counters["form"] == "measuring":
+            self.collective.has_statistics |= first.has_statistics
+            pending.evaluations = pending.evaluations or [first]
+        is_measured = pending.passes > 0 or pending.late or pending.spared
+        if self._is_due() and not is_measured:
+            source = self._source.after_backward(self._wanted().for_levels)
+            self._count_source(source)
+            pending.late = [first] if source else []
 
     # --- Watched modules -------------------------------------------------------------------------------
 

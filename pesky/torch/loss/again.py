@@ -29,9 +29,12 @@ __all__ = [
     "gradients_of",
     "gradients_of_all",
     "is_repeating",
+    "noted_buffers",
     "put_back",
     "random_state",
+    "repeating",
     "same_randomness",
+    "untouched_buffers",
 ]
 
 RandomState = tuple[Tensor, list[Tensor]]
@@ -124,7 +127,8 @@ _repeating: list[object] = []  # one for each evaluation that is going on
 
 
 @contextmanager
-def _repeating_now() -> Iterator[None]:
+def repeating() -> Iterator[None]:
+    """Let `is_repeating` say so."""
     own = object()
     try:
         _repeating.append(own)
@@ -258,7 +262,7 @@ class Evaluation:
             return self._value()
 
     def _value(self) -> float:
-        with same_randomness(self._state), _repeating_now():
+        with same_randomness(self._state), repeating():
             found: Any = self._closure()
         return float(found.detach() if isinstance(found, Tensor) else found)
 
@@ -374,7 +378,7 @@ def gradients_of(
     """
     if not parameters:  # which torch refuses; the loss depends on none of them
         return []
-    with same_randomness(state), untouched_buffers(), _repeating_now(), torch.enable_grad():
+    with same_randomness(state), untouched_buffers(), repeating(), torch.enable_grad():
         return list(torch.autograd.grad(again(), parameters, allow_unused=True))
 
 

@@ -121,13 +121,15 @@ class Backward:
         again: Callable[[], Tensor] | None,
         state: RandomState | None = None,
         scale: float | None = None,
+        is_rerun: bool = False,
     ) -> str | None:
         """Do `(scale loss).backward()`; return the source of its curvature, None if none was wanted.
 
         `again` computes the loss once more, after the random state `state`; None: that is not known.
+        With `is_rerun` a source that needs that waits for `run_late`.
         """
         try:
-            return self._run(loss, wanted, again, state, scale)
+            return self._run(loss, wanted, again, state, scale, is_rerun)
         except RuntimeError as error:
             if _FREED not in str(error):
                 raise
@@ -143,6 +145,7 @@ class Backward:
         again: Callable[[], Tensor] | None,
         state: RandomState | None,
         scale: float | None,
+        is_rerun: bool,
     ) -> str | None:
         found_scale = _loss_scale_of(loss) if scale is None else scale
         self._pending.note_loss(loss, found_scale if scale is None else None)
@@ -156,11 +159,14 @@ class Backward:
             source, values = self._source.before_backward(
                 _untapped(loss),
                 wanted.parameters,
-                can_repeat=again is not None,
+                can_repeat=again is not None or is_rerun,
                 seed=wanted.seed,
                 known_curved=wanted.known_curved,
                 for_levels=wanted.for_levels,
             )
+        if source == "finite-difference" and again is None:
+            differentiate()
+            return None
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
             assert again is not None
