@@ -205,11 +205,15 @@ class VSGD(WatchingOptimizer):
         if is_repeating():
             (loss if scale is None else loss * scale).backward()  # type: ignore[no-untyped-call]
             return
-        self._decide_form(can_repeat=again is not None)
+        head = self._head(loss) if again is None else None
+        self._decide_form(can_repeat=again is not None or head is not None)
         is_measuring = self.counters["form"] == "measuring"
-        is_rerun = self._in_closure and is_measuring
-        if is_measuring and again is None and not is_rerun:
+        is_rerun = self._in_closure and is_measuring and head is None
+        if is_measuring and again is None and head is None and not is_rerun:
             raise InputError(words.NO_AGAIN)
+        if head is not None:
+            self._backward_from(head, loss, scale)
+            return
         repeated = again if self.counters["repeats"] else None
         source = self._backward.run(loss, self._wanted(), repeated, scale=scale, is_rerun=is_rerun)
         self._count_source(source)

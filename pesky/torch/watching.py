@@ -1,14 +1,16 @@
 """What an optimizer makes of losses, its own and those of watched loops, before it takes a step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pesky.torch import words
+from pesky.torch.loss.again import Evaluation
 from pesky.torch.loss.backward import Wanted
 from pesky.torch.loss.calls import Call
+from pesky.torch.loss.head import Head, head_of
 from pesky.torch.loss.rerun import Rerun
 from pesky.torch.loss.watch import Watcher, repeated_loss
 from pesky.torch.stepping import SteppingOptimizer
@@ -125,20 +127,45 @@ class WatchingOptimizer(SteppingOptimizer):
             return
         if call is not None and call.why_not() is not None and not self._watches_model:
             call = None  # which nobody expects to be done again
-        if call is not None and not call.is_training:
-            self._trains_anyway = True
         self._decide_watched_form(call)
         evaluation = None
         if call is not None:
             evaluation = repeated_loss(call, place, loss, upstream, self._manner)
-            self._pending.first_passes.append(evaluation)
-        if evaluation is not None and self.counters["form"] == "measuring":
-            self.collective.has_statistics |= evaluation.has_statistics
-            self._pending.evaluations.append(evaluation)
+            self._add(evaluation, [call])
         wanted = self._wanted()
         repeated = evaluation if self.counters["form"] != "following" else None
         source = self._backward.run_inside(loss, wanted, upstream, scaler, repeated)
         self._count_source(source)
+
+    def _add(self, evaluation: Evaluation, calls: Sequence[Call]) -> None:
+        """Add a loss of watched calls to those of this step."""
+        self._trains_anyway |= any(one.trains_anyway for one in calls)
+        self._pending.first_passes.append(evaluation)
+        if self.counters["form"] == "measuring":
+            self.collective.has_statistics |= evaluation.has_statistics
+            self._pending.evaluations.append(evaluation)
+
+    def _head(self, loss: Tensor) -> Head | None:
+        """Return what is computed of watched outputs, if batches are evaluated again by it."""
+        if self.counters["form"] in ("following", "paper") or self._inside or not self._watched:
+            return None
+        found = head_of(loss, self._parameters())
+        if isinstance(found, str):
+            if self.counters["form"] is None and self._watches_model:
+                self._say("repeat", words.watched(found))
+            return None
+        return found
+
+    def _backward_from(self, head: Head, loss: Tensor, scale: float | None) -> None:
+        """Do the backward pass of a loss that was computed of watched outputs."""
+        for watch in self._watched:
+            watch.see_loss()
+        evaluation = head.evaluation(loss, scale or 1.0, self._manner)
+        wanted = self._wanted()
+        self._count_source(
+            self._backward.run(loss, wanted, None, scale=scale, head=head, late=evaluation)
+        )
+        self._add(evaluation, head.calls)
 
     def _decide_watched_form(self, call: Call | None) -> None:
         """Decide on the form, if this is the first backward pass; say so if it is the lesser one."""

@@ -24,6 +24,7 @@ from pesky.torch.loss.again import (
     gradients_of,
     gradients_of_all,
 )
+from pesky.torch.loss.head import Head
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -121,15 +122,18 @@ class Backward:
         again: Callable[[], Tensor] | None,
         state: RandomState | None = None,
         scale: float | None = None,
+        head: Head | None = None,
+        late: Evaluation | None = None,
         is_rerun: bool = False,
     ) -> str | None:
         """Do `(scale loss).backward()`; return the source of its curvature, None if none was wanted.
 
         `again` computes the loss once more, after the random state `state`; None: that is not known.
-        With `is_rerun` a source that needs that waits for `run_late`.
+        A source that needs it can wait for `run_late`, if there is an evaluation for that, or will be
+        one when a closure has been run. A `head` does the backward pass itself.
         """
         try:
-            return self._run(loss, wanted, again, state, scale, is_rerun)
+            return self._run(loss, wanted, again, state, scale, head, late, is_rerun)
         except RuntimeError as error:
             if _FREED not in str(error):
                 raise
@@ -145,29 +149,38 @@ class Backward:
         again: Callable[[], Tensor] | None,
         state: RandomState | None,
         scale: float | None,
+        head: Head | None,
+        late: Evaluation | None,
         is_rerun: bool,
     ) -> str | None:
         found_scale = _loss_scale_of(loss) if scale is None else scale
         self._pending.note_loss(loss, found_scale if scale is None else None)
-        differentiate = partial(self._differentiate, loss if scale is None else loss * scale)
+        self._pending.loss_scale = found_scale
+        factor = 1.0 if scale is None else scale
+        if head is not None:
+            differentiate = partial(head.backward, factor)
+        else:
+            differentiate = (loss if scale is None else loss * scale).backward  # type: ignore[assignment]
+        differentiate = partial(self._differentiate, differentiate)
         if not wanted.is_due or not self._pending.is_finite:
             self._pending.spared = True
             differentiate()
             return None
-        self._pending.loss_scale = found_scale
         with self._running():  # what is watched may be a part of this loss
             source, values = self._source.before_backward(
                 _untapped(loss),
                 wanted.parameters,
-                can_repeat=again is not None or is_rerun,
+                can_repeat=again is not None or late is not None or is_rerun,
                 seed=wanted.seed,
                 known_curved=wanted.known_curved,
                 for_levels=wanted.for_levels,
             )
         if source == "finite-difference" and again is None:
             differentiate()
-            return None
-        factor = 1.0 if scale is None else scale
+            if late is None:
+                return None
+            self._pending.late.append(late)
+            return source
         if source == "finite-difference":
             assert again is not None
             here = _gradients_left_by(differentiate, wanted.parameters)
@@ -233,9 +246,9 @@ class Backward:
         known = {one: gradient for one, gradient in here if gradient is not None}
         self._pending.add(finite_difference(after, known, wanted.seed))
 
-    def _differentiate(self, loss: Tensor) -> None:
+    def _differentiate(self, backward: Callable[[], None]) -> None:
         with self._running():
-            loss.backward()  # type: ignore[no-untyped-call]
+            backward()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -332,9 +345,9 @@ def unscaling(optimizer: Any, pending: Pending) -> tuple[float, float] | None:
     scale = getattr(optimizer, "grad_scale", None)
     if scale is not None:
         return 1 / float(scale), 1 / float(scale)
-    if pending.passes == 0:
-        return 1.0, 1.0
     if pending.loss_scale is None:
+        if pending.passes == 0 and not any(one.is_scaled for one in pending.evaluations):
+            return 1.0, 1.0
         raise InputError(
             "scaler.unscale_(optimizer) divided the gradients, but by how much the curvature must be "
             "divided is not known: use optimizer.watch(module, scaler=scaler), "

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from pesky.torch.loss.again import RandomState, Unrepeatable, random_state, same_randomness
 
-__all__ = ["Call", "Mark", "leaves_below", "mark_outputs", "marks_below", "marks_on"]
+__all__ = ["Call", "Mark", "buffers_before", "leaves_below", "mark_outputs", "marks_below", "marks_on"]
 
 _KEY = "pesky"  # of marks in the metadata of autograd's nodes
 _VIEWS = (
@@ -43,6 +43,7 @@ class Mark(NamedTuple):
     place: int  # among the leaves of the call's output
     storage: int
     version: int
+    value: Tensor | None  # the output itself, without its graph, if that may be needed
 
 
 class Borrowed(NamedTuple):
@@ -102,7 +103,7 @@ class Call:
         """Note inputs and conditions, before the call; `parameters` are those that will change."""
         self.module = module
         self.conditions = Conditions(module)
-        self.is_training = module.training
+        self.trains_anyway = not module.training
         self.problem: str | None = None  # why it cannot be repeated
         self.is_complete = True  # whether all that depends on parameters is known
         self._where: str | int | None = None
@@ -201,11 +202,16 @@ def leaves_of(output: Any) -> list[Any]:
 # --- Marks ---------------------------------------------------------------------------------------------
 
 
-def mark_outputs(call: Call, output: Any) -> None:
-    """Let the graph of an output know which call it came from."""
+def mark_outputs(call: Call, output: Any, loss: Tensor | None, *, keeps: bool) -> None:
+    """Let the graph of an output know which call it came from.
+
+    With `keeps` it also knows the loss in the output, or if there is none, all of it.
+    """
     for place, leaf in enumerate(leaves_of(output)):
         if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
-            mark = Mark(call, place, leaf.untyped_storage().data_ptr(), leaf._version)
+            is_kept = keeps and (loss is None or leaf is loss)
+            value = leaf.detach() if is_kept else None
+            mark = Mark(call, place, leaf.untyped_storage().data_ptr(), leaf._version, value)
             node: Any = leaf.grad_fn
             node.metadata.setdefault(_KEY, {})[leaf.output_nr] = mark
 

@@ -86,13 +86,15 @@ class Watcher:
         if call is not None:
             call.end()
         place, loss = _loss_in(output) if self.taps_loss else (None, None)
+        found = output
         if loss is not None:
             self.has_seen_loss = True
             report = partial(self._report, call, place)
-            output = _replaced(output, place, Tap.apply(loss, report))  # type: ignore[no-untyped-call]
+            loss = Tap.apply(loss, report)  # type: ignore[no-untyped-call]
+            found = _replaced(output, place, loss)
         if call is not None:
-            mark_outputs(call, output)
-        return output if loss is not None else None
+            mark_outputs(call, found, loss, keeps=self.taps_loss)
+        return None if loss is None else found
 
     def _show(self, module: torch.nn.Module, *_: Any) -> None:
         """Let the module's state be that which its mode is to show."""
@@ -146,6 +148,11 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         """End it with the `with`."""
         self.remove()
+
+    def see_loss(self) -> None:
+        """Note that a loss was computed from what is watched."""
+        for one in self.watchers:
+            one.has_seen_loss = True
 
     @property
     def is_of_model(self) -> bool:
