@@ -78,6 +78,7 @@ class SteppingOptimizer(Optimizer):
             "accident": 0,  # moves before the last step that was too long
             "form": "paper" if self.dialect == "paper" else None,  # or measuring, following; None: open
             "repeats": True,  # whether a closure that is called again computes the same loss
+            "trains_anyway": False,  # whether a watched model learns in evaluation mode
         }
         self.collective = Collective()
         self.progress = Progress()
@@ -92,7 +93,6 @@ class SteppingOptimizer(Optimizer):
         self._inside = False  # of minimize, which swaps parameters itself
         self._manner = Manner()
         self._in_closure = False  # of `step`, which runs the backward pass itself
-        self._trains_anyway = False  # in evaluation mode
         self._watched: list[Watch] = []
         self._said: set[str] = set()
 
@@ -201,8 +201,16 @@ class SteppingOptimizer(Optimizer):
         elif losses is None:
             outcome = following.step(bundles, start, self.collective)
         else:
-            places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
-            outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
+            outcome = measuring.step(
+                bundles,
+                start,
+                losses,
+                self.collective,
+                self._places,
+                self._loss_every(),
+                self._is_loss_due(),
+                self._pending.left,
+            )
         self._note_curvature(has_curvature, accidents, bool(new))
         self.counters["moves"] += not new and outcome.skipped is None
         still = [part for part in new if is_collecting(part.state, self.init_batches)]
@@ -377,6 +385,7 @@ class SteppingOptimizer(Optimizer):
                 "repeats": True,
                 "measured": None,
                 "accident": 0,
+                "trains_anyway": False,
                 **deepcopy(state_dict["counters"]),
             }
         if "collective" in state_dict:

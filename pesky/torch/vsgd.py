@@ -13,7 +13,6 @@ from pesky.torch.explain import Explanation, explain, mean_rates
 from pesky.torch.loss.again import (
     Evaluation,
     RandomState,
-    Unrepeatable,
     check_closure,
     first_pass,
     given_again,
@@ -22,7 +21,6 @@ from pesky.torch.loss.again import (
 )
 from pesky.torch.loss.backward import check_loss, scale_of
 from pesky.torch.loss.watch import Watch, check_module
-from pesky.torch.outcome import NO_REPEAT, Outcome
 from pesky.torch.settings import Granularity, check_choice, check_flag
 from pesky.torch.watching import WatchingOptimizer
 
@@ -256,16 +254,6 @@ class VSGD(WatchingOptimizer):
             loss = closure()
         self._take_step()
         return loss
-
-    def _take_step(self) -> None:
-        try:
-            self._settle()
-            self._step()
-            self._settled()
-        except Unrepeatable as problem:
-            self._conclude(Outcome(skipped=NO_REPEAT), str(problem))
-        finally:
-            self._pending.clear()
 
     def explain(self) -> Explanation:
         """Say what the optimizer does and why: prints as a table, `.as_dict()` for machines."""

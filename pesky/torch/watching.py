@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from pesky.torch import words
-from pesky.torch.loss.again import Evaluation
+from pesky.torch.loss.again import Evaluation, Unrepeatable
 from pesky.torch.loss.backward import Wanted
 from pesky.torch.loss.calls import Call
+from pesky.torch.loss.gradients import Left
 from pesky.torch.loss.head import Head, head_of
+from pesky.torch.loss.processes import process_group
 from pesky.torch.loss.rerun import Rerun
 from pesky.torch.loss.watch import Watcher, repeated_loss
+from pesky.torch.outcome import NO_REPEAT, Outcome
 from pesky.torch.stepping import SteppingOptimizer
 
 __all__ = ["WatchingOptimizer"]
@@ -48,7 +51,7 @@ class WatchingOptimizer(SteppingOptimizer):
 
     def _closure_decides(self) -> bool:
         """Whether a closure given to `step` may be run again."""
-        return self.counters["form"] != "following"
+        return bool(self.counters["form"] != "following")
 
     def _rerun(self, closure: Callable[[], Any]) -> Any:
         """Do a whole step on a closure that runs the backward pass; return what it returns."""
@@ -88,6 +91,8 @@ class WatchingOptimizer(SteppingOptimizer):
             self.collective.has_statistics |= first.has_statistics
             pending.evaluations = pending.evaluations or [first]
         is_measured = pending.passes > 0 or pending.late or pending.spared
+        if pending.left is None and self._looks_at_gradients():
+            pending.left = Left(self._parameters())
         if self._is_due() and not is_measured:
             source = self._source.after_backward(self._wanted().for_levels)
             self._count_source(source)
@@ -107,7 +112,7 @@ class WatchingOptimizer(SteppingOptimizer):
     def _show_pass(self, watcher: Watcher, is_training: bool) -> None:
         """Let a pass of a watched module see what it is to see."""
         if watcher.is_model:
-            self._show(is_training or (self._trains_anyway and torch.is_grad_enabled()))
+            self._show(is_training or (self.counters["trains_anyway"] and torch.is_grad_enabled()))
 
     def _show(self, is_training: bool) -> None:
         """Let the parameters be the iterate, or what is visible where nothing is being trained."""
@@ -131,7 +136,9 @@ class WatchingOptimizer(SteppingOptimizer):
         evaluation = None
         if call is not None:
             evaluation = repeated_loss(call, place, loss, upstream, self._manner)
-            self._add(evaluation, [call])
+            self._add(evaluation, call.sources())
+            if self._looks_at_gradients():
+                self._backward.look_at_gradients(self._parameters())
         wanted = self._wanted()
         repeated = evaluation if self.counters["form"] != "following" else None
         source = self._backward.run_inside(loss, wanted, upstream, scaler, repeated)
@@ -139,7 +146,10 @@ class WatchingOptimizer(SteppingOptimizer):
 
     def _add(self, evaluation: Evaluation, calls: Sequence[Call]) -> None:
         """Add a loss of watched calls to those of this step."""
-        self._trains_anyway |= any(one.trains_anyway for one in calls)
+        if any(one.trains_anyway for one in calls) and not self.counters["trains_anyway"]:
+            self.counters["trains_anyway"] = True
+            if self.counters["form"] == "measuring" and self.collective.visible == "average":
+                self._places.start_over()  # from where the gradients are
         self._pending.first_passes.append(evaluation)
         if self.counters["form"] == "measuring":
             self.collective.has_statistics |= evaluation.has_statistics
@@ -166,6 +176,12 @@ class WatchingOptimizer(SteppingOptimizer):
             self._backward.run(loss, wanted, None, scale=scale, head=head, late=evaluation)
         )
         self._add(evaluation, head.calls)
+        if self._looks_at_gradients():
+            self._pending.left = Left(wanted.parameters)
+
+    def _looks_at_gradients(self) -> bool:
+        """Whether this step wants to know what happens to gradients before it."""
+        return self.counters["form"] == "measuring" and (self._is_due() or self._is_loss_due())
 
     def _decide_watched_form(self, call: Call | None) -> None:
         """Decide on the form, if this is the first backward pass; say so if it is the lesser one."""
@@ -176,6 +192,17 @@ class WatchingOptimizer(SteppingOptimizer):
         if problem is not None and self._watches_model:
             self._say("repeat", words.watched(problem))
 
+    def _take_step(self) -> None:
+        """Take a step with what backward passes left, or say why losses cannot be evaluated again."""
+        try:
+            self._settle()
+            self._step()
+            self._settled()
+        except Unrepeatable as problem:
+            self._conclude(Outcome(skipped=NO_REPEAT), str(problem))
+        finally:
+            self._pending.clear()
+
     def _settle(self) -> None:
         """Measure what had to wait for the step, where the gradients are from."""
         if self.counters["form"] == "measuring" and self._pending.evaluations and not self._inside:
@@ -184,7 +211,9 @@ class WatchingOptimizer(SteppingOptimizer):
         if float(getattr(self, "found_inf", None) or 0.0) > 0:  # GradScaler wants the step skipped
             self._pending.late.clear()
             self._pending.spared = True
-        self._backward.run_late(self._wanted())
+        checks = self.counters["collecting"] or self.collective.is_repeat_due
+        is_parallel = process_group(self.process_group) is not None
+        self._backward.run_late(self._wanted(), is_parallel, checks)
 
     def _settled(self) -> None:
         """Decide what passes in evaluation mode see from now on."""

@@ -63,7 +63,7 @@ def watched(problem: str | None) -> str:
     """Say that a watched loss cannot be evaluated again, and why, if that is known."""
     why = problem or "its loss is another one when the same forward pass is done again"
     return (
-        f"the watched loss cannot be evaluated again: {why}. Going on without second evaluations, which "
+        f"the loss cannot be evaluated again: {why}. Going on without second evaluations, which "
         "learns more slowly; optimizer.minimize(closure) needs no watch"
     )
 

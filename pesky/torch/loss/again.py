@@ -283,6 +283,7 @@ class Losses:
         """
         self._evaluations = evaluations
         self._weights = [one.weight * (unscale if one.is_scaled else 1.0) for one in evaluations]
+        self._unscale = unscale
         self._among = among
         self._decayed = [(l2_of(group), group["params"]) for group in groups]
         self.rounding = max(one.rounding for one in evaluations)
@@ -323,9 +324,16 @@ class Losses:
 
     def _total(self, losses: Sequence[float]) -> float:
         total = sum(weight * loss for weight, loss in zip(self._weights, losses, strict=True))
-        if self._among is not None:
-            total = mean_of(total, self._among)
-        return total + self._penalty()
+        return self.mean(total) + self._penalty()
+
+    def mean(self, number: float) -> float:
+        """Return the mean of a number over processes that have batches of their own."""
+        return number if self._among is None else mean_of(number, self._among)
+
+    def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the gradients at the present parameters, of this process and without the penalty."""
+        found = gradients_of_all(self._evaluations, parameters)
+        return [None if one is None else one * self._unscale for one in found]
 
     def _penalty(self) -> float:
         return sum(

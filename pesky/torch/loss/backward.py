@@ -20,14 +20,17 @@ from pesky.torch.curvature.sources import Values, finite_difference
 from pesky.torch.loss.again import (
     Evaluation,
     RandomState,
+    Unrepeatable,
     gradients_after,
     gradients_of,
     gradients_of_all,
 )
+from pesky.torch.loss.gradients import Left
 from pesky.torch.loss.head import Head
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
+_NOT_ALONE = "the gradients are not those of the watched loss alone, as if something was added to it, such as a penalty"
 _FREED = "backward through the graph a second time"  # in torch's words
 
 
@@ -74,6 +77,7 @@ class Pending:
         self.passes = 0
         self.spared = False  # whether there was a backward pass whose curvature was not wanted
         self.evaluations: list[Evaluation] = []  # for the robust dialect
+        self.left: Left | None = None  # gradients, as backward passes left them
         self.late: list[Evaluation] = []  # whose curvature is measured after all backward passes
         # Passes that were ours, and whose buffers a skipped step forgets.
         self.first_passes: list[Evaluation] = []
@@ -232,19 +236,37 @@ class Backward:
             self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
         return source
 
-    def run_late(self, wanted: Wanted) -> None:
-        """Measure what had to wait for the end of all backward passes, at the parameters that they saw."""
+    def run_late(self, wanted: Wanted, is_parallel: bool, checks: bool) -> None:
+        """Measure what had to wait for the backward passes to end, at the parameters that they saw.
+
+        With `is_parallel` gradients are means over processes. One that `checks` makes sure that there is
+        nothing else in the gradients.
+        """
         late = self._pending.late
         if not late:
             return
         if not self._pending.is_finite:
             self._pending.spared = True
             return
-        gradients = partial(gradients_of_all, late)
-        here = zip(wanted.parameters, gradients(wanted.parameters), strict=True)
+        gradients, parameters = partial(gradients_of_all, late), wanted.parameters
+        left = self._pending.left
+        here = None if left is None or (checks and not is_parallel) else left.gradients()
+        if here is None:
+            found = zip(parameters, gradients(parameters), strict=True)
+            here = {one: gradient for one, gradient in found if gradient is not None}
+            if left is not None and not is_parallel and not left.is_all_of(here):
+                raise Unrepeatable(_NOT_ALONE)
         after = partial(gradients_after, gradients, wanted.copies)
-        known = {one: gradient for one, gradient in here if gradient is not None}
-        self._pending.add(finite_difference(after, known, wanted.seed))
+        self._pending.add(finite_difference(after, here, wanted.seed))
+
+    def look_at_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Note gradients when the backward pass that is running has ended, and all who wait for that."""
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+
+        def note() -> None:
+            self._pending.left = Left(parameters)
+
+        queue(lambda: queue(note))  # after those that began to wait meanwhile, such as DDP's
 
     def _differentiate(self, backward: Callable[[], None]) -> None:
         with self._running():

@@ -26,9 +26,10 @@ class Head:
         """Differentiate it; `others` are parameters that it depends on by other ways."""
         self._marks: list[Mark] = [marks_on(node)[number] for node, number in edges]
         self._loss = loss.detach()
-        self._inputs = [*(GradientEdge(*edge) for edge in edges), *others]
+        self._inputs: list[Any] = [*(GradientEdge(*edge) for edge in edges), *others]
         self._others = others
-        self._before = [*(mark.value for mark in self._marks), *(one.detach().clone() for one in others)]
+        values = [mark.value for mark in self._marks if mark.value is not None]
+        self._before = [*values, *(one.detach().clone() for one in others)]
         with torch.enable_grad():
             self._slopes = torch.autograd.grad(loss, self._inputs, create_graph=True)
         self.calls = list(dict.fromkeys(one for mark in self._marks for one in mark.call.sources()))
@@ -42,7 +43,9 @@ class Head:
         done: dict[Call, list[Any]] = {}
         there = [*(mark.call.repeated(done)[mark.place] for mark in self._marks), *self._others]
         if any(one.shape != before.shape for one, before in zip(there, self._before, strict=True)):
-            raise Unrepeatable("the outputs of the watched model have other shapes when it is called again")
+            raise Unrepeatable(
+                "the outputs of the watched model have other shapes when it is called again"
+            )
         changes = [one.detach() - before for one, before in zip(there, self._before, strict=True)]
         products = self._products(changes)
         value, surrogate = self._loss.clone(), torch.zeros_like(self._loss)

@@ -62,7 +62,7 @@ class Watcher:
         """Whether there still are hooks."""
         return bool(self._handles)
 
-    # --- Hooks ------------------------------------------------------------------------------------------
+    # --- Hooks -----------------------------------------------------------------------------------------
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _before(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
