@@ -19,8 +19,9 @@ from pesky.torch.checkpoints import (
     without_previous,
 )
 from pesky.torch.curvature.choice import CurvatureSource
-from pesky.torch.loss.again import Losses, Manner
+from pesky.torch.loss.again import Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
+from pesky.torch.loss.losses import Losses
 from pesky.torch.loss.processes import process_group
 from pesky.torch.loss.watch import Watch, idle
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome

@@ -161,6 +161,7 @@ class WatchingOptimizer(SteppingOptimizer):
             return None
         found = head_of(loss, self._parameters())
         if isinstance(found, str):
+            self._see_loss()
             if self.counters["form"] is None and self._watches_model:
                 self._say("repeat", words.watched(found))
             return None
@@ -168,8 +169,7 @@ class WatchingOptimizer(SteppingOptimizer):
 
     def _backward_from(self, head: Head, loss: Tensor, scale: float | None) -> None:
         """Do the backward pass of a loss that was computed of watched outputs."""
-        for watch in self._watched:
-            watch.see_loss()
+        self._see_loss()
         evaluation = head.evaluation(loss, scale or 1.0, self._manner)
         wanted = self._wanted()
         self._count_source(
@@ -178,6 +178,10 @@ class WatchingOptimizer(SteppingOptimizer):
         self._add(evaluation, head.calls)
         if self._looks_at_gradients():
             self._pending.left = Left(wanted.parameters)
+
+    def _see_loss(self) -> None:
+        for watch in self._watched:
+            watch.see_loss()
 
     def _looks_at_gradients(self) -> bool:
         """Whether this step wants to know what happens to gradients before it."""

@@ -1,10 +1,9 @@
 """A loss that is evaluated again: at other parameters, with the same randomness, leaving no trace."""
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any
 
 import torch
@@ -12,13 +11,11 @@ from torch import Tensor
 from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
 
 from pesky.errors import InputError
-from pesky.torch.loss.processes import mean_of
+from pesky.torch.loss.graph import edges_below, leaves_below
 from pesky.torch.passes.fused import are_same
-from pesky.torch.settings import l2_of
 
 __all__ = [
     "Evaluation",
-    "Losses",
     "Manner",
     "RandomState",
     "Unrepeatable",
@@ -27,8 +24,8 @@ __all__ = [
     "given_again",
     "gradients_after",
     "gradients_of",
-    "gradients_of_all",
     "is_repeating",
+    "kept_gradients",
     "noted_buffers",
     "put_back",
     "random_state",
@@ -142,7 +139,6 @@ def is_repeating() -> bool:
     return bool(_repeating)
 
 
-_SAME = 0.01  # of the spread of losses: what differs by less is the same loss, computed in another way
 _NEEDS_GRAPH = "does not require grad"  # in torch's words where a closure differentiates without a graph
 
 
@@ -241,7 +237,7 @@ class Evaluation:
     def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
         """Return its part in the gradients at the present parameters; None where it has none."""
         with self._in_words():
-            found = gradients_of(self._closure, self._state, parameters)
+            found = gradients_of(self._closure, self._state, parameters, self._buffers)
         return [None if one is None else one.mul_(self.weight) for one in found]
 
     def forget_buffers(self) -> None:
@@ -267,96 +263,6 @@ class Evaluation:
         return float(found.detach() if isinstance(found, Tensor) else found)
 
 
-class Losses:
-    """The losses of this step's batches, in sum and with the L2 penalty, at any parameters."""
-
-    def __init__(
-        self,
-        evaluations: Sequence[Evaluation],
-        groups: Sequence[dict[str, Any]],
-        among: Any,
-        unscale: float = 1.0,
-    ) -> None:
-        """Compute the one at the present parameters; `among`: processes that have batches, or None.
-
-        `unscale` takes a GradScaler's factor off weights that have it.
-        """
-        self._evaluations = evaluations
-        self._weights = [one.weight * (unscale if one.is_scaled else 1.0) for one in evaluations]
-        self._unscale = unscale
-        self._among = among
-        self._decayed = [(l2_of(group), group["params"]) for group in groups]
-        self.rounding = max(one.rounding for one in evaluations)
-        self.first = self._first()
-
-    def repeat_first(self) -> None:
-        """Make sure that the loss at the present parameters has the randomness of later ones."""
-        for one in self._evaluations:
-            one.repeat()
-        self.first = self._first()
-
-    def repeats(self, spread: float) -> bool:
-        """Whether the loss at the present parameters, where the first one was, is the same again.
-
-        A loss that is not, such as one of a batch that the closure draws itself, cannot be compared with
-        itself elsewhere. Rounding may differ, as other kernels run where no graph is recorded, and a
-        closure may do other things then: if need be, it is given one.
-        """
-        if self._is_first(self.again(), spread):
-            return True
-        return self._record_graphs() and self._is_first(self.again(), spread)
-
-    def _is_first(self, loss: float, spread: float) -> bool:
-        rounding = sqrt(self.rounding) * max(abs(loss), abs(self.first))
-        return abs(loss - self.first) <= max(rounding, _SAME * spread)
-
-    def _record_graphs(self) -> bool:
-        """Let all evaluations have graphs from now on; False if they had."""
-        changed = [one.record_graph() for one in self._evaluations]
-        return True in changed
-
-    def again(self, keep_buffers: bool = False) -> float:
-        """Evaluate at the present parameters."""
-        return self._total([one.again(keep_buffers) for one in self._evaluations])
-
-    def _first(self) -> float:
-        return self._total([one.loss for one in self._evaluations])
-
-    def _total(self, losses: Sequence[float]) -> float:
-        total = sum(weight * loss for weight, loss in zip(self._weights, losses, strict=True))
-        return self.mean(total) + self._penalty()
-
-    def mean(self, number: float) -> float:
-        """Return the mean of a number over processes that have batches of their own."""
-        return number if self._among is None else mean_of(number, self._among)
-
-    def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return the gradients at the present parameters, of this process and without the penalty."""
-        found = gradients_of_all(self._evaluations, parameters)
-        return [None if one is None else one * self._unscale for one in found]
-
-    def _penalty(self) -> float:
-        return sum(
-            decay / 2 * float(one.detach().double().square().sum())
-            for decay, parameters in self._decayed
-            if decay
-            for one in parameters
-        )
-
-
-def gradients_of_all(
-    evaluations: Sequence[Evaluation], parameters: Sequence[Tensor]
-) -> list[Tensor | None]:
-    """Return the gradients of the sum of losses at the present parameters, one loss after the other."""
-    total: list[Tensor | None] = [None] * len(parameters)
-    for one in evaluations:
-        pairs = zip(total, one.gradients(parameters), strict=True)
-        total = [
-            other if sum_ is None else sum_ if other is None else sum_ + other for sum_, other in pairs
-        ]
-    return total
-
-
 def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
     """Compute a loss with its graph; return it with random state and buffers as they were before."""
     state = random_state()
@@ -377,17 +283,57 @@ def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manne
 
 
 def gradients_of(
-    again: Closure, state: RandomState | None, parameters: Sequence[Tensor]
+    again: Closure,
+    state: RandomState | None,
+    parameters: Sequence[Tensor],
+    buffers: Mapping[Tensor, Tensor] | None = None,
 ) -> list[Tensor | None]:
     """Return the gradients of a loss that is evaluated again; None for parameters it does not see.
 
-    `.grad` and buffers are not touched. Without a `state` the randomness is that which comes next, and
-    comes next again afterwards.
+    `.grad` and buffers are not touched; `buffers` are those that may be, if that is known. Without a
+    `state` the randomness is that which comes next, and comes next again afterwards.
     """
     if not parameters:  # which torch refuses; the loss depends on none of them
         return []
-    with same_randomness(state), untouched_buffers(), repeating(), torch.enable_grad():
-        return list(torch.autograd.grad(again(), parameters, allow_unused=True))
+    untouched = untouched_buffers() if buffers is None else _kept(buffers)
+    with same_randomness(state), untouched, repeating(), torch.enable_grad():
+        loss = again()
+        if _is_reentrant(loss):
+            return _gradients_by_backward(loss, parameters)
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+
+
+@contextmanager
+def _kept(buffers: Iterable[Tensor]) -> Iterator[None]:
+    kept = {one: one.clone() for one in buffers}
+    try:
+        yield
+    finally:
+        put_back(kept)
+
+
+def _is_reentrant(loss: Tensor) -> bool:
+    """Whether parameters hide in a checkpoint, which only `backward()` can reach."""
+    return any(node.name() == "CheckpointFunctionBackward" for node, _ in edges_below(loss))
+
+
+def _gradients_by_backward(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor | None]:
+    with kept_gradients([*parameters, *leaves_below(loss)]):
+        loss.backward()  # type: ignore[no-untyped-call]
+        return [one.grad for one in parameters]
+
+
+@contextmanager
+def kept_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Let parameters have no gradients meanwhile, and then those that they had."""
+    kept = {one: one.grad for one in parameters}
+    try:
+        for one in kept:
+            one.grad = None
+        yield
+    finally:
+        for one, gradient in kept.items():
+            one.grad = gradient
 
 
 @torch.no_grad()

@@ -23,14 +23,14 @@ from pesky.torch.loss.again import (
     Unrepeatable,
     gradients_after,
     gradients_of,
-    gradients_of_all,
 )
 from pesky.torch.loss.gradients import Left
 from pesky.torch.loss.head import Head
+from pesky.torch.loss.losses import gradients_of_all
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
-_NOT_ALONE = "the gradients are not those of the watched loss alone, as if something was added to it, such as a penalty"
+_NOT_ALONE = "the gradients are not those of the watched loss alone, as with a penalty added to it"
 _FREED = "backward through the graph a second time"  # in torch's words
 
 

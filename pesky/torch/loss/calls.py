@@ -5,7 +5,7 @@ mark, so that whoever has a loss finds the calls that it came from, and a graph 
 calls along.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from pesky.torch.loss.again import RandomState, Unrepeatable, random_state, same_randomness
+from pesky.torch.loss.graph import edges_below, is_leaf
 
-__all__ = ["Call", "Mark", "buffers_before", "leaves_below", "mark_outputs", "marks_below", "marks_on"]
+__all__ = ["Call", "Mark", "buffers_before", "mark_outputs", "marks_below", "marks_on"]
 
 _KEY = "pesky"  # of marks in the metadata of autograd's nodes
 _VIEWS = (
@@ -33,7 +34,6 @@ _VIEWS = (
     "UnsafeView",
     "View",
 )
-_LEAF = "AccumulateGrad"
 
 
 class Mark(NamedTuple):
@@ -226,33 +226,12 @@ def marks_below(loss: Tensor) -> tuple[list[tuple[Any, int]], list[Tensor]]:
     """Return the marked outputs that a loss was computed from, and leaves it depends on otherwise."""
     marked: list[tuple[Any, int]] = []
     others: list[Tensor] = []
-    for node, number in _edges_below(loss, lambda node, number: number in marks_on(node)):
+    for node, number in edges_below(loss, lambda node, number: number in marks_on(node)):
         if number in marks_on(node):
             marked.append((node, number))
-        elif node.name().endswith(_LEAF):
+        elif is_leaf(node):
             others.append(node.variable)
     return marked, others
-
-
-def leaves_below(loss: Tensor) -> list[Tensor]:
-    """Return the leaves that a tensor was computed from."""
-    edges = _edges_below(loss, lambda node, number: False)
-    return [node.variable for node, _ in edges if node.name().endswith(_LEAF)]
-
-
-def _edges_below(tensor: Tensor, is_end: Callable[[Any, int], bool]) -> Iterator[tuple[Any, int]]:
-    """Yield the nodes of a graph, and which of their outputs were used; nothing below an end."""
-    seen: set[Any] = set()
-    waiting: list[tuple[Any, int]] = [(tensor.grad_fn, tensor.output_nr)]
-    while waiting:
-        edge = waiting.pop()
-        node, number = edge
-        if node is None or edge in seen:
-            continue
-        seen.add(edge)
-        yield edge
-        if not is_end(node, number):
-            waiting += node.next_functions
 
 
 def _borrowed(leaf: Tensor) -> Borrowed | None:
@@ -276,5 +255,5 @@ def _borrowed(leaf: Tensor) -> Borrowed | None:
 def _reaches(tensor: Tensor, parameters: Sequence[Tensor]) -> bool:
     """Whether a tensor was computed from one of the parameters."""
     ours = {id(one) for one in parameters}
-    edges = _edges_below(tensor, lambda node, number: False)
-    return any(node.name().endswith(_LEAF) and id(node.variable) in ours for node, _ in edges)
+    edges = edges_below(tensor)
+    return any(is_leaf(node) and id(node.variable) in ours for node, _ in edges)

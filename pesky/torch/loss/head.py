@@ -2,8 +2,7 @@
 
 Nobody can call that part of a loss again. But its graph has a gradient g and second derivatives H, so
 that the loss at other outputs, which the model can be called again for, is `L + g.d + d.Hd / 2` with
-the change d of the outputs. For squared errors that is exact. Parameters that the loss depends on
-besides, as penalties do, count as outputs.
+the change d of the outputs. For squared errors that is exact.
 """
 
 from collections.abc import Sequence
@@ -22,14 +21,12 @@ __all__ = ["Head", "head_of"]
 class Head:
     """The part of a loss that comes after marked outputs; its graph is kept for second derivatives."""
 
-    def __init__(self, loss: Tensor, edges: Sequence[tuple[Any, int]], others: Sequence[Tensor]) -> None:
-        """Differentiate it; `others` are parameters that it depends on by other ways."""
+    def __init__(self, loss: Tensor, edges: Sequence[tuple[Any, int]]) -> None:
+        """Differentiate it."""
         self._marks: list[Mark] = [marks_on(node)[number] for node, number in edges]
         self._loss = loss.detach()
-        self._inputs: list[Any] = [*(GradientEdge(*edge) for edge in edges), *others]
-        self._others = others
-        values = [mark.value for mark in self._marks if mark.value is not None]
-        self._before = [*values, *(one.detach().clone() for one in others)]
+        self._inputs = [GradientEdge(*edge) for edge in edges]
+        self._before = [mark.value for mark in self._marks if mark.value is not None]
         with torch.enable_grad():
             self._slopes = torch.autograd.grad(loss, self._inputs, create_graph=True)
         self.calls = list(dict.fromkeys(one for mark in self._marks for one in mark.call.sources()))
@@ -41,7 +38,7 @@ class Head:
     def compute(self) -> Tensor:
         """Return the loss at the present parameters."""
         done: dict[Call, list[Any]] = {}
-        there = [*(mark.call.repeated(done)[mark.place] for mark in self._marks), *self._others]
+        there = [mark.call.repeated(done)[mark.place] for mark in self._marks]
         if any(one.shape != before.shape for one, before in zip(there, self._before, strict=True)):
             raise Unrepeatable(
                 "the outputs of the watched model have other shapes when it is called again"
@@ -90,7 +87,9 @@ def head_of(loss: Tensor, parameters: Sequence[Tensor]) -> Head | str | None:
         if problem is not None:
             return problem
     ours = {id(one) for one in parameters}
-    return Head(loss, edges, [one for one in others if id(one) in ours])
+    if any(id(one) in ours for one in others):
+        return "it depends on parameters by other ways than outputs of what is watched, as penalties do"
+    return Head(loss, edges)
 
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:

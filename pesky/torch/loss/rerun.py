@@ -1,7 +1,6 @@
 """Closures that run their backward pass themselves, as torch's optimizers expect of `step(closure)`."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from pesky.errors import InputError
 from pesky.torch.loss.again import (
     Evaluation,
     Manner,
+    kept_gradients,
     noted_buffers,
     put_back,
     random_state,
@@ -18,7 +18,7 @@ from pesky.torch.loss.again import (
     same_randomness,
     untouched_buffers,
 )
-from pesky.torch.loss.calls import leaves_below
+from pesky.torch.loss.graph import leaves_below
 
 __all__ = ["Rerun"]
 
@@ -44,7 +44,7 @@ class Rerun(Evaluation):
     def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
         """Return the gradients that the closure leaves at the present parameters."""
         with (
-            self._kept_gradients(),
+            kept_gradients(self._reached()),
             same_randomness(self._state),
             untouched_buffers(),
             repeating(),
@@ -54,23 +54,13 @@ class Rerun(Evaluation):
             return [one.grad for one in parameters]
 
     def _run_again(self) -> Tensor:
-        with self._kept_gradients():
+        with kept_gradients(self._reached()):
             return _loss_of(self._run())
 
-    @contextmanager
-    def _kept_gradients(self) -> Iterator[None]:
-        """Put back all gradients that the closure computes, be they of other optimizers' parameters."""
-        known = dict.fromkeys(self._ours)
-        if isinstance(self.returned, Tensor):
-            known |= dict.fromkeys(leaves_below(self.returned))
-        kept = {one: one.grad for one in known}
-        try:
-            for one in kept:
-                one.grad = None
-            yield
-        finally:
-            for one, gradient in kept.items():
-                one.grad = gradient
+    def _reached(self) -> list[Tensor]:
+        """Return whose gradients the closure may change, be they another optimizer's parameters."""
+        others = leaves_below(self.returned) if isinstance(self.returned, Tensor) else []
+        return [*self._ours, *others]
 
 
 def _loss_of(returned: Any) -> Tensor:

@@ -7,8 +7,8 @@ loss's own gradient, and so is the curvature that is told from that change.
 import torch
 from torch import Tensor
 
-from pesky.torch.loss.again import Losses
 from pesky.torch.loss.gradients import Left
+from pesky.torch.loss.losses import Losses
 from pesky.torch.step.direction import Direction
 
 __all__ = ["slope_of"]

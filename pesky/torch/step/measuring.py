@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 
 from pesky import length
-from pesky.torch.loss.again import Losses
 from pesky.torch.loss.gradients import Left
+from pesky.torch.loss.losses import Losses
 from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
 from pesky.torch.passes.bundle import Bundle, Start
 from pesky.torch.passes.eager import sample_of
