@@ -30,6 +30,7 @@ TORCH_LEVELS = (
     ("step",),
     ("checkpoints", "explain", "progress"),
     ("stepping",),
+    ("watching",),
     ("vsgd",),
     ("__init__",),
 )

@@ -19,10 +19,11 @@ from pesky.torch.checkpoints import (
     without_previous,
 )
 from pesky.torch.curvature.choice import CurvatureSource
-from pesky.torch.loss.again import Losses, Manner
+from pesky.torch.loss.again import Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
+from pesky.torch.loss.losses import Losses
 from pesky.torch.loss.processes import mean_of, process_group
-from pesky.torch.loss.watch import Watched, is_registered
+from pesky.torch.loss.watch import Watch, idle
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.passes.bundle import Part, Start
 from pesky.torch.progress import Progress
@@ -78,6 +79,7 @@ class SteppingOptimizer(Optimizer):
             "accident": 0,  # moves before the last step that was too long
             "form": "paper" if self.dialect == "paper" else None,  # or measuring, following; None: open
             "repeats": True,  # whether a closure that is called again computes the same loss
+            "trains_anyway": False,  # whether a watched model learns in evaluation mode
         }
         self.collective = Collective()
         self.progress = Progress()
@@ -91,7 +93,8 @@ class SteppingOptimizer(Optimizer):
         self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
         self._manner = Manner()
-        self._watched: list[Watched] = []
+        self._in_closure = False  # of `step`, which runs the backward pass itself
+        self._watched: list[Watch] = []
         self._said: set[str] = set()
 
     # --- What is measured, and when --------------------------------------------------------------------
@@ -157,9 +160,10 @@ class SteppingOptimizer(Optimizer):
             return self._advance(parts, None, among)
         if not pending.evaluations:
             raise InputError(words.NO_AGAIN)
-        if not self._inside:
-            self._places.enter(visible_is_iterate=True)
-        losses = Losses(pending.evaluations, self.param_groups, among)
+        factors = unscaling(self, pending)
+        if factors is None:
+            return Outcome(skipped=SCALER)
+        losses = Losses(pending.evaluations, self.param_groups, among, factors[1])
         try:
             outcome = measuring.trouble(losses, self.collective, self._places)
             if outcome.skipped is not None:
@@ -215,8 +219,16 @@ class SteppingOptimizer(Optimizer):
         elif losses is None:
             outcome = following.step(bundles, start, self.collective)
         else:
-            places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
-            outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
+            outcome = measuring.step(
+                bundles,
+                start,
+                losses,
+                self.collective,
+                self._places,
+                self._loss_every(),
+                self._is_loss_due(),
+                self._pending.left,
+            )
         self._note_curvature(has_curvature, accidents, bool(new))
         self.counters["moves"] += not new and outcome.skipped is None
         still = [part for part in new if is_collecting(part.state, self.init_batches)]
@@ -249,8 +261,8 @@ class SteppingOptimizer(Optimizer):
         pending = self._pending
         measured = pending.passes > 0
         if self._is_due() and not measured and not pending.spared:
-            idle = words.idle(self._idle_watched())
-            raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
+            told = words.idle(idle(self._watched))
+            raise InputError(f"{words.NO_CURVATURE}; {told}" if told else words.NO_CURVATURE)
         factors = unscaling(self, pending)
         if factors is None:
             return Outcome(skipped=SCALER)
@@ -283,8 +295,8 @@ class SteppingOptimizer(Optimizer):
         if flat:
             polyak_curvature(flat, bundles_of(parts, self.init_batches), loss)
 
-    def _conclude(self, outcome: Outcome) -> None:
-        """Count the step, or say why it was not taken."""
+    def _conclude(self, outcome: Outcome, problem: str | None = None) -> None:
+        """Count the step, or say why it was not taken; `problem`: why a watched loss does not repeat."""
         if outcome.undo:
             self._undo()
         if outcome.held:
@@ -294,14 +306,14 @@ class SteppingOptimizer(Optimizer):
             self.counters["steps"] += 1
             self._say("stuck", self.progress.note_step(self.scale))
             if self._watched and self.counters["steps"] >= words.IDLE:
-                self._say("idle", words.idle(self._idle_watched()))
+                self._say("idle", words.idle(idle(self._watched)))
             return
-        for one in self._pending.first_passes:
+        for one in reversed(self._pending.first_passes):
             one.forget_buffers()
         self.counters["skipped"][reason] = self.counters["skipped"].get(reason, 0) + 1
         message = self.progress.note_skip(reason)
         if reason == NO_REPEAT:
-            self._stop_repeating()
+            self._stop_repeating(problem)
         else:
             self._say(reason, message)
 
@@ -314,7 +326,7 @@ class SteppingOptimizer(Optimizer):
         elif self.counters["form"] == "following":
             following.undo(self.state.items(), self.collective)
 
-    def _stop_repeating(self) -> None:
+    def _stop_repeating(self, problem: str | None) -> None:
         """Go on without second evaluations, as their losses have nothing to do with the first one."""
         self.counters["repeats"] = False
         if self._source.choice == "finite-difference":
@@ -326,9 +338,8 @@ class SteppingOptimizer(Optimizer):
             forget_level(state)  # it may come from two losses that have nothing to do with each other
         self.counters["measured"] = None
         self.collective.forget()
-        self._say(
-            "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
-        )
+        is_watched = problem is not None or any(one.is_noted for one in self._pending.evaluations)
+        self._say("repeat", words.watched(problem) if is_watched else words.NO_REPEATS)
 
     @property
     def scale(self) -> float | None:
@@ -349,14 +360,6 @@ class SteppingOptimizer(Optimizer):
         if message and name not in self._said:
             self._said.add(name)
             words.say(message)
-
-    def _idle_watched(self) -> list[str]:
-        """Return the names of modules that are watched and have had no loss to see."""
-        return [
-            name
-            for name, watcher, handle in self._watched
-            if is_registered(handle) and not watcher.has_seen_loss
-        ]
 
     # --- What torch expects of an optimizer --------------------------------------------------------
 
@@ -400,6 +403,7 @@ class SteppingOptimizer(Optimizer):
                 "repeats": True,
                 "measured": None,
                 "accident": 0,
+                "trains_anyway": False,
                 **deepcopy(state_dict["counters"]),
             }
         if "collective" in state_dict:

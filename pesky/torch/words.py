@@ -10,18 +10,21 @@ __all__ = [
     "IDLE",
     "NO_AGAIN",
     "NO_CURVATURE",
+    "NO_REPEATS",
     "REPEATS_NOT",
     "RUNS_BACKWARD",
     "idle",
     "low_lr",
     "say",
     "unreached",
+    "watched",
 ]
 
 REPEATS_NOT = (
     "closure that computes the same loss when it is called again, and this one does not: draw the batch "
     "(and random numbers other than torch's) before optimizer.minimize(closure), not inside the closure"
 )
+NO_REPEATS = f"losses are evaluated again, which needs a {REPEATS_NOT}; going on without"
 RUNS_BACKWARD = (
     "closure must only compute the loss; got one that called backward(), which minimize() does itself: "
     "leave zero_grad() and backward() out of it"
@@ -54,6 +57,15 @@ def idle(names: Sequence[str]) -> str:
     if not names:
         return ""
     return f"the watched {', '.join(names)} has produced no loss yet: watch the module that computes it"
+
+
+def watched(problem: str | None) -> str:
+    """Say that a watched loss cannot be evaluated again, and why, if that is known."""
+    why = problem or "its loss is another one when the same forward pass is done again"
+    return (
+        f"the loss cannot be evaluated again: {why}. Going on without second evaluations, which "
+        "learns more slowly; optimizer.minimize(closure) needs no watch"
+    )
 
 
 def unreached(count: int, of: int) -> str:

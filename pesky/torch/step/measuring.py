@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 
 from pesky import length
-from pesky.torch.loss.again import Losses
+from pesky.torch.loss.gradients import Left
+from pesky.torch.loss.losses import Losses
 from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
 from pesky.torch.passes.bundle import Bundle, Start
 from pesky.torch.passes.eager import sample_of
@@ -23,6 +24,7 @@ from pesky.torch.passes.rows import RowsBundle
 from pesky.torch.step import alarm, decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
+from pesky.torch.step.edited import slope_of
 from pesky.torch.step.places import Places
 
 __all__ = ["step", "trouble"]
@@ -75,11 +77,16 @@ def step(
     places: Places,
     interval: int,
     is_due: bool,
+    left: Left | None,
 ) -> Outcome:
-    """Let every bundle collect or move; one of `interval` steps measures its length, if it `is_due`."""
+    """Let every bundle collect or move; one of `interval` steps measures its length, if it `is_due`.
+
+    `left` tells what gradients were before anybody edited them; None if nobody could.
+    """
     collective.interval = float(interval)
     moving, by_rows = let_collect(bundles, start)
     direction = direction_of(moving, places.begin)
+    direction = direction._replace(slope=slope_of(direction, losses, left))
     outcome = Outcome()
     if 0 < direction.slope < inf:
         outcome = _Step(direction, losses, collective, places).take(is_due)

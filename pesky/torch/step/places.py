@@ -24,6 +24,8 @@ class Places:
         """Work on this state."""
         self._state = state
         self._collective = collective
+        self.follows_mode = False  # whether passes of a watched model choose what is visible
+        self._here: str | None = None  # where parameters were put at last, if nothing happened since
         self._versions: dict[Tensor, int] = {}
         self._shown: dict[Tensor, str] = {}  # where parameters are already, after a move
 
@@ -48,11 +50,35 @@ class Places:
     def enter(self, visible_is_iterate: bool = False) -> None:
         """Make the parameters the iterate, unless they were changed from outside: then they are it."""
         self._let_go()
-        name = self._collective.visible
-        if self._is_changed(name) or (visible_is_iterate and name == "average"):
+        name = self._found(self._moved())
+        if name is None or (visible_is_iterate and name == "average"):
             self.start_over()
         elif name == "average":
             self.go("iterate")
+
+    def _found(self, parameters: list[Tensor]) -> str | None:
+        """Return the place that parameters are at; None if they were changed from outside."""
+        first = self._here or self._collective.visible
+        names = sorted(_NAMES, key=lambda name: name != first)
+        return next((name for name in names if not self._is_changed(name, parameters)), None)
+
+    def turn(self, name: str) -> None:
+        """Let a pass of a watched model see a place, unless parameters were changed from outside.
+
+        What is frozen stays where it is.
+        """
+        moving = [one for one in self._moved() if one.requires_grad]
+        for one in moving:
+            fit(one, self._state[one])
+        moving = [one for one in moving if "iterate" in self._state[one]]
+        is_known = all(one._version == self._versions.get(one) for one in moving)
+        here = self._here if is_known and self._here else self._found(moving)
+        if here in (None, name):
+            return
+        with torch.no_grad():
+            torch._foreach_copy_(moving, self._at(name, moving))
+        torch.clear_autocast_cache()
+        self._note(name, moving)
 
     def _let_go(self) -> None:
         """Forget the places of frozen parameters, which stay what is visible of them."""
@@ -74,7 +100,11 @@ class Places:
     def stay(self, name: str = "iterate") -> None:
         """Make a place visible."""
         self.go(name)
-        self._versions = {one: one._version for one in self._moved()}
+        self._note(name, self._moved())
+
+    def _note(self, name: str, parameters: list[Tensor]) -> None:
+        self._here = name
+        self._versions = {one: one._version for one in parameters}
 
     def begin(self, part: Part) -> Tensor:
         """Return memory for the direction of a step, which the end of the step frees.
@@ -108,7 +138,8 @@ class Places:
         any. The direction is used up.
         """
         held = False
-        weight, shows_average = self._collective.count(), self._collective.prefers_average
+        weight = self._collective.count()
+        shows_average = self._collective.prefers_average and not self.follows_mode
         at_once: dict[torch.dtype, list[Move]] = {}
         others = set(self._moved())
         for part, value, scale in zip(direction.parts, direction.values, scales, strict=True):
@@ -134,13 +165,13 @@ class Places:
         if moved and length.restore(self._collective):
             torch._foreach_copy_(self._at("iterate", moved), self._at("average", moved))
 
-    def _is_changed(self, name: str) -> bool:
-        """Whether parameters are not what was made visible; without a word if on another device."""
+    def _is_changed(self, name: str, parameters: list[Tensor]) -> bool:
+        """Whether parameters are not at a place; without a word if on another device."""
         return not are_same(
             [
                 (one.detach(), self._state[one][name])
-                for one in self._moved()
-                if one.is_cpu or one._version != self._versions.get(one)
+                for one in parameters
+                if one.is_cpu or name != self._here or one._version != self._versions.get(one)
             ]
         )
 
