@@ -23,7 +23,8 @@ LEVELS = (
 )
 # The same within pesky/torch: calls of a step go up this list from its end.
 TORCH_LEVELS = (
-    ("outcome", "settings", "words"),
+    ("outcome", "processes", "settings", "words"),
+    ("shards",),
     ("passes",),
     ("curvature",),
     ("loss",),

@@ -1,5 +1,6 @@
 """What a step does: from the gradients and curvatures that backward passes left to its outcome."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from math import inf, log2
 from typing import Any
@@ -21,12 +22,13 @@ from pesky.torch.checkpoints import (
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.loss.again import Losses, Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
-from pesky.torch.loss.processes import process_group
 from pesky.torch.loss.watch import Watched, is_registered
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.passes.bundle import Part, Start
+from pesky.torch.processes import largest_over
 from pesky.torch.progress import Progress
 from pesky.torch.settings import check_flag, check_group, check_parameters
+from pesky.torch.shards import Spread, group_of, is_sharded, local_of, spread_of, sums_of
 from pesky.torch.step import following, measuring, paper
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.distributed import average_curvature
@@ -86,7 +88,7 @@ class SteppingOptimizer(Optimizer):
         """Set up what lives between two steps only."""
         self._pending = Pending()
         self._backward = Backward(self._source, self._pending)
-        self._places = Places(self.state, self.collective)
+        self._places = Places(self.state, self.collective, self._is_anywhere)
         # Whether there are sparse gradients.
         self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
@@ -95,6 +97,9 @@ class SteppingOptimizer(Optimizer):
         self._said: set[str] = set()
 
     # --- What is measured, and when --------------------------------------------------------------------
+
+    def _all_parameters(self) -> list[Tensor]:
+        return [one for group in self.param_groups for one in group["params"]]
 
     def _parameters(self) -> list[Tensor]:
         return [one for group in self.param_groups for one in group["params"] if one.requires_grad]
@@ -134,9 +139,10 @@ class SteppingOptimizer(Optimizer):
         self._conclude(self._outcome(parts) if parts else Outcome(skipped=NO_GRADIENT))
 
     def _parts(self) -> list[Part]:
-        has_levels = self.dialect == "robust"
+        has_levels, values = self.dialect == "robust", self._pending.values
+        spread = self._spread_of()
         parts = [
-            part_of(one, self._pending.values.pop(one, None), group, self.state[one], has_levels)
+            part_of(one, values.pop(one, None), group, self.state[one], has_levels, spread(one))
             for group in self.param_groups
             for one in group["params"]
             if one.grad is not None and one.requires_grad and one.numel() > 0
@@ -144,13 +150,32 @@ class SteppingOptimizer(Optimizer):
         self._by_rows |= any(part.rows is not None for part in parts)
         return parts
 
+    def _among(self) -> Any:
+        """Return the group of processes that train together; None where there is nothing to agree on."""
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return None
+        return group_of(self._all_parameters(), self.process_group)
+
+    def _is_anywhere(self, is_here: bool) -> bool:
+        """Whether something is so in any of the processes that hold parts of parameters."""
+        parameters = self._all_parameters()
+        if self._among() is None or not any(map(is_sharded, parameters)):
+            return is_here
+        return largest_over([float(is_here)], self._among()) == [1.0]
+
+    def _spread_of(self) -> Callable[[Tensor], Spread | None]:
+        """Return what tells how parameters are spread over processes, where any of them are."""
+        among = self._among()
+        if among is None or not any(map(is_sharded, self._all_parameters())):
+            return lambda one: None
+        return lambda one: spread_of(one, among)
+
     def _outcome(self, parts: list[Part]) -> Outcome:
         """Take a step, if losses and gradients are such that one can be taken."""
         pending = self._pending
         if pending.shown_loss is not None:
             self.progress.note_loss(pending.shown_loss)
-        is_parallel = distributed.is_available() and distributed.is_initialized()
-        among = process_group(self.process_group) if is_parallel else None
+        among = self._among()
         if self.counters["form"] != "measuring":
             return self._advance(parts, None, among)
         if not pending.evaluations:
@@ -256,10 +281,10 @@ class SteppingOptimizer(Optimizer):
     def _make_curved(self, parts: list[Part], loss: float) -> None:
         """Give tensors that the loss is linear in, and that have a gradient, Polyak's curvature."""
         flat = []
-        for part in parts:
-            if part.curvature is None or not has_level(part.state):
-                continue
-            if bool(part.curvature.any()):
+        known = [part for part in parts if part.curvature is not None and has_level(part.state)]
+        curved = [float(part.curvature.any()) for part in known if part.curvature is not None]
+        for part, is_curved in zip(known, sums_of(curved, [one.spread for one in known]), strict=True):
+            if is_curved:
                 part.state["is_flat"] = False
             elif part.state["is_flat"]:
                 flat.append(part)
@@ -295,7 +320,8 @@ class SteppingOptimizer(Optimizer):
             self._places.undo()
             self._places.stay()
         elif self.counters["form"] == "following":
-            following.undo(self.state.items(), self.collective)
+            moving = ((one, state) for one, state in self.state.items() if one.requires_grad)
+            following.undo(((local_of(one), state) for one, state in moving), self.collective)
 
     def _stop_repeating(self) -> None:
         """Go on without second evaluations, as their losses have nothing to do with the first one."""

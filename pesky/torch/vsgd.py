@@ -266,6 +266,7 @@ class VSGD(SteppingOptimizer):
             known_curved="bbprop" in self.counters["sources"],
             for_levels=self.dialect == "robust" and not self._by_rows,
             copies=self._places.iterates(),
+            among=self._among(),
         )
 
     def _count_source(self, source: str | None) -> None:

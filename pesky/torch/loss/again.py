@@ -12,9 +12,11 @@ from torch import Tensor
 from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
 
 from pesky.errors import InputError
-from pesky.torch.loss.processes import mean_of
+from pesky.torch.loss.gathering import gathering_anew
 from pesky.torch.passes.fused import are_same
+from pesky.torch.processes import size_of, sums_over
 from pesky.torch.settings import l2_of
+from pesky.torch.shards import is_sharded, local_of, spread_of
 
 __all__ = [
     "Evaluation",
@@ -206,7 +208,7 @@ class Evaluation:
             return self._value()
 
     def _value(self) -> float:
-        with same_randomness(self._state):
+        with same_randomness(self._state), gathering_anew(is_last=True):
             found: Any = self._closure()
         return float(found.detach() if isinstance(found, Tensor) else found)
 
@@ -258,14 +260,14 @@ class Losses:
         return self._total([one.loss for one in self._evaluations])
 
     def _total(self, losses: Sequence[float]) -> float:
-        total = sum(losses)
-        if self._among is not None:
-            total = mean_of(total, self._among)
-        return total + self._penalty()
+        share = 1 / size_of(self._among)
+        (total,) = sums_over([share * sum(losses) + self._penalty()], self._among)
+        return total
 
     def _penalty(self) -> float:
+        """Return this process's share of the penalty."""
         return sum(
-            decay / 2 * float(one.detach().double().square().sum())
+            decay / 2 * float(local_of(one).double().square().sum()) * spread_of(one, self._among).share
             for decay, parameters in self._decayed
             if decay
             for one in parameters
@@ -275,7 +277,7 @@ class Losses:
 def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
     """Compute a loss with its graph; return it with random state and buffers as they were before."""
     state = random_state()
-    with torch.enable_grad(), noted_buffers() as buffers:
+    with torch.enable_grad(), noted_buffers() as buffers, gathering_anew():
         try:
             return closure(), state, buffers
         except BaseException:
@@ -302,7 +304,27 @@ def gradients_of(
     if not parameters:  # which torch refuses; the loss depends on none of them
         return []
     with same_randomness(state), untouched_buffers(), torch.enable_grad():
+        if any(map(is_sharded, parameters)):
+            with gathering_anew():
+                loss = again()
+            return _gradients_by_backward(loss, parameters)
         return list(torch.autograd.grad(again(), parameters, allow_unused=True))
+
+
+def _gradients_by_backward(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return what a backward pass leaves in `.grad`, which is not changed.
+
+    For parameters that are sharded it is the only way: gradients come together while it runs.
+    """
+    before = [one.grad for one in parameters]
+    for one in parameters:
+        one.grad = None
+    try:
+        loss.backward()  # type: ignore[no-untyped-call]
+        return [None if one.grad is None else local_of(one.grad) for one in parameters]
+    finally:
+        for one, gradient in zip(parameters, before, strict=True):
+            one.grad = gradient
 
 
 @torch.no_grad()
@@ -318,7 +340,7 @@ def gradients_after(
     The parameters have the same bits as before afterwards. Of those that have a copy among `copies` no
     other one is made.
     """
-    before = {one: _copy_of(one, copies) for one in parameters}
+    before = {local_of(one): _copy_of(one, copies) for one in parameters}
     try:
         move()
         return gradients_of(again, state, parameters)
@@ -327,6 +349,6 @@ def gradients_after(
 
 
 def _copy_of(parameter: Tensor, copies: Mapping[Tensor, Tensor]) -> Tensor:
-    known = copies.get(parameter)
-    is_same = known is not None and are_same([(parameter.detach(), known)])
-    return known if known is not None and is_same else parameter.clone()
+    known, here = copies.get(parameter), local_of(parameter)
+    is_same = known is not None and are_same([(here.detach(), known)])
+    return known if known is not None and is_same else here.clone()

@@ -18,6 +18,8 @@ from pesky.errors import InputError
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.curvature.sources import Values, finite_difference
 from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
+from pesky.torch.processes import largest_over
+from pesky.torch.shards import local_of
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -48,6 +50,7 @@ class Wanted(NamedTuple):
     known_curved: bool  # whether bbprop has found curvature in earlier losses
     for_levels: bool  # whether levels of tensors are all that is wanted
     copies: dict[Tensor, Tensor]  # of parameters, if they have not been changed from outside
+    among: Any  # processes that train together, if there are several
 
 
 class Pending:
@@ -140,7 +143,7 @@ class Backward:
         found_scale = _loss_scale_of(loss) if scale is None else scale
         self._pending.note_loss(loss, found_scale if scale is None else None)
         differentiate = partial(self._differentiate, loss if scale is None else loss * scale)
-        if not wanted.is_due or not self._pending.is_finite:
+        if not wanted.is_due or not self._is_finite(wanted):
             self._pending.spared = True
             differentiate()
             return None
@@ -164,7 +167,7 @@ class Backward:
             with self._running():  # the loss may be watched, too
                 if state is None:  # the closure may draw other dropout masks than this loss had
                     here = _repeated(again, here)
-                values = finite_difference(after, here, wanted.seed)
+                values = finite_difference(after, here, wanted.seed, wanted.among)
         else:
             differentiate()
         self._leave(values, loss, factor)
@@ -173,7 +176,7 @@ class Backward:
     def run_inside(self, loss: Tensor, wanted: Wanted, upstream: Tensor, scaler: Any) -> str | None:
         """Measure inside a running backward pass, which has just come to the loss."""
         self._pending.note_loss(loss, None)
-        if not wanted.is_due or not self._pending.is_finite:
+        if not wanted.is_due or not self._is_finite(wanted):
             self._pending.spared = True
             return None
         with self._running():
@@ -190,6 +193,10 @@ class Backward:
             self._pending.loss_scale = scaler.get_scale()
         self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
         return source
+
+    def _is_finite(self, wanted: Wanted) -> bool:
+        """Whether losses are finite in all processes: if not, none of them is to measure."""
+        return largest_over([float(not self._pending.is_finite)], wanted.among) == [0.0]
 
     def _differentiate(self, loss: Tensor) -> None:
         with self._running():
@@ -241,18 +248,17 @@ def _untapped(loss: Tensor) -> Tensor:
 def _repeated(again: Callable[[], Tensor], gradients: Values) -> Values:
     found = gradients_of(again, None, list(gradients))
     pairs = zip(gradients, found, strict=True)
-    return {one: torch.zeros_like(one) if gradient is None else gradient for one, gradient in pairs}
+    return {
+        one: torch.zeros_like(local_of(one)) if gradient is None else gradient for one, gradient in pairs
+    }
 
 
 def _gradients_left_by(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
     """Run a backward pass; return what it added to each parameter's `.grad`, which may be all of it."""
-    before = {one: one.grad.clone() for one in parameters if one.grad is not None}
+    before = {one: local_of(one.grad).clone() for one in parameters if one.grad is not None}
     differentiate()
-    return {
-        one: one.grad.detach() - before.pop(one) if one in before else one.grad.detach()
-        for one in parameters
-        if one.grad is not None
-    }
+    after = {one: local_of(one.grad).detach() for one in parameters if one.grad is not None}
+    return {one: found - before.pop(one) if one in before else found for one, found in after.items()}
 
 
 # --- Scaled losses -------------------------------------------------------------------------------------

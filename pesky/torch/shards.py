@@ -1,0 +1,138 @@
+"""Parameters of which a process holds a part only (DTensors, as `fully_shard` makes them).
+
+A step works on the part that is here, as if it was a parameter of its own. What it has to know about
+whole tensors is summed over processes: each adds its part, times its share of it, as replicas hold the
+same entries several times.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from pesky.errors import InputError
+from pesky.torch.processes import largest_over, process_group, size_of, sums_over
+
+__all__ = [
+    "Spread",
+    "block_of",
+    "group_of",
+    "is_sharded",
+    "largest_of",
+    "local_of",
+    "spread_of",
+    "sums_of",
+    "whole_like",
+]
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is a DTensor."""
+    if type(tensor) is Tensor or type(tensor) is nn.Parameter:  # without looking further, many times
+        return False
+    return hasattr(tensor, "placements") and hasattr(tensor, "device_mesh")
+
+
+def local_of(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that is here: the same object each time, unlike `to_local()`."""
+    return tensor._local_tensor if is_sharded(tensor) else tensor
+
+
+class Spread(NamedTuple):
+    """How the entries of a tensor are spread over processes."""
+
+    group: Any  # of the processes
+    share: float  # of each copy of an entry: 1 over the number of copies
+    entries: int  # of the whole tensor
+    is_cut: bool  # whether a process has some of them only
+
+
+def group_of(parameters: Sequence[Tensor], setting: Any) -> Any:
+    """Return the group of the processes that train together, or None; see `process_group`.
+
+    Where parameters are sharded, these are the processes that hold them.
+    """
+    meshes = {one.device_mesh for one in parameters if is_sharded(one)}  # type: ignore[attr-defined]
+    sizes = {mesh.size() for mesh in meshes}
+    if not sizes or sizes == {1}:
+        return process_group(setting)
+    if setting is False:
+        raise InputError(
+            "process_group must not be False for parameters that are sharded (DTensors): their numbers "
+            "have to be summed over processes; leave it out"
+        )
+    group = process_group(setting)
+    if sizes == {size_of(group)}:
+        return group
+    if setting is None and len(meshes) == 1 and next(iter(meshes)).ndim == 1:
+        return next(iter(meshes)).get_group()
+    raise InputError(
+        f"process_group must have the processes that hold the parameters, {sorted(sizes)} of them; "
+        f"got one of {size_of(group)}: parameters of other meshes need an optimizer of their own"
+    )
+
+
+def spread_of(parameter: Tensor, group: Any) -> Spread:
+    """Return how a parameter is spread over the processes of a group."""
+    if not is_sharded(parameter):
+        return Spread(group, 1 / size_of(group), parameter.numel(), False)
+    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+    parts = prod(mesh.size(k) for k, one in enumerate(placements) if not one.is_replicate())
+    return Spread(group, parts / size_of(group), parameter.numel(), parts > 1)
+
+
+def sums_of(numbers: Sequence[float], spreads: Sequence[Spread | None]) -> list[float]:
+    """Return numbers about whole tensors from those about their parts here, in one message.
+
+    They must be such that parts add up. What is not spread is whole already.
+    """
+    found = list(numbers)
+    spread = [(k, one) for k, one in enumerate(spreads) if one is not None]
+    if spread:
+        totals = sums_over([found[k] * one.share for k, one in spread], spread[0][1].group)
+        for (k, _), total in zip(spread, totals, strict=True):
+            found[k] = total
+    return found
+
+
+def largest_of(numbers: Sequence[float], spreads: Sequence[Spread | None]) -> list[float]:
+    """Return the largest numbers about whole tensors from those about their parts here, likewise."""
+    found = list(numbers)
+    spread = [(k, one) for k, one in enumerate(spreads) if one is not None]
+    if spread:
+        largest = largest_over([found[k] for k, _ in spread], spread[0][1].group)
+        for (k, _), value in zip(spread, largest, strict=True):
+            found[k] = value
+    return found
+
+
+def block_of(parameter: Tensor) -> tuple[slice, ...] | None:
+    """Return which entries of a tensor are here; None for all."""
+    if not is_sharded(parameter):
+        return None
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    sizes, offsets = compute_local_shape_and_global_offset(
+        parameter.shape,
+        parameter.device_mesh,  # type: ignore[attr-defined]
+        parameter.placements,  # type: ignore[attr-defined]
+    )
+    return tuple(slice(first, first + size) for first, size in zip(offsets, sizes, strict=True))
+
+
+def whole_like(parameter: Tensor, local: Tensor) -> Tensor:
+    """Return the tensor whose part here is `local`, spread as a parameter is; `local` if that is not."""
+    if not is_sharded(parameter):
+        return local
+    from torch.distributed.tensor import DTensor
+
+    found: Tensor = DTensor.from_local(
+        local,
+        parameter.device_mesh,  # type: ignore[attr-defined]
+        parameter.placements,  # type: ignore[attr-defined]
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+    return found
