@@ -136,3 +136,12 @@ def whole_like(parameter: Tensor, local: Tensor) -> Tensor:
         stride=parameter.stride(),
     )
     return found
+
+
+def mean_here(whole: Tensor, parameter: Tensor) -> Tensor:
+    """Return the part, of the mean of all processes' tensors, that is here of a sharded parameter."""
+    from torch.distributed.tensor import DTensor, Partial
+
+    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+    total = DTensor.from_local(whole, mesh, [Partial()] * mesh.ndim, run_check=False)
+    return local_of(total.redistribute(placements=placements)) / mesh.size()

@@ -12,6 +12,7 @@ __all__ = [
     "NO_CURVATURE",
     "REPEATS_NOT",
     "RUNS_BACKWARD",
+    "WATCHES_SHARDS",
     "idle",
     "low_lr",
     "say",
@@ -39,6 +40,11 @@ NO_CURVATURE = (
     "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
     "optimizer.backward(loss) in place of loss.backward(); or, once, "
     "optimizer.watch(loss_module_or_model) where the loop is not yours"
+)
+WATCHES_SHARDS = (
+    "watch cannot measure the curvature of parameters that are sharded (DTensors), whose gradients are "
+    "still on their way: use optimizer.minimize(closure), or optimizer.backward(loss) in place of "
+    "loss.backward()"
 )
 FOREIGN = (
     "load_state_dict: this is the state of another optimizer, of which nothing can be used; "

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature.choice import CurvatureSource
+from pesky.torch import words
+from pesky.torch.curvature.choice import CurvatureSource, Found
 from pesky.torch.curvature.sources import Values, finite_difference
 from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
+from pesky.torch.loss.gathering import gathered
 from pesky.torch.processes import largest_over
-from pesky.torch.shards import local_of
+from pesky.torch.shards import is_sharded, local_of
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -149,14 +151,7 @@ class Backward:
             return None
         self._pending.loss_scale = found_scale
         with self._running():  # what is watched may be a part of this loss
-            source, values = self._source.before_backward(
-                _untapped(loss),
-                wanted.parameters,
-                can_repeat=again is not None,
-                seed=wanted.seed,
-                known_curved=wanted.known_curved,
-                for_levels=wanted.for_levels,
-            )
+            source, values = self._measure(_untapped(loss), wanted, can_repeat=again is not None)
         factor = 1.0 if scale is None else scale
         if source == "finite-difference":
             assert again is not None
@@ -179,20 +174,35 @@ class Backward:
         if not wanted.is_due or not self._is_finite(wanted):
             self._pending.spared = True
             return None
+        if any(map(is_sharded, wanted.parameters)):
+            raise InputError(words.WATCHES_SHARDS)
         with self._running():
+            source, values = self._measure(loss, wanted, can_repeat=False, upstream=upstream)
+        if scaler is not None and scaler.is_enabled():
+            self._pending.loss_scale = scaler.get_scale()
+        self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
+        return source
+
+    def _measure(
+        self, loss: Tensor, wanted: Wanted, can_repeat: bool, upstream: Tensor | None = None
+    ) -> Found:
+        """Ask the source; where one process finds nothing that it could tell, none does."""
+        if can_repeat and self._source.waits(wanted.for_levels):
+            return Found("finite-difference", None)
+        with gathered(wanted.parameters) as graph:
             source, values = self._source.before_backward(
                 loss,
-                wanted.parameters,
-                can_repeat=False,
+                graph.parameters,
+                can_repeat=can_repeat,
                 seed=wanted.seed,
                 known_curved=wanted.known_curved,
                 for_levels=wanted.for_levels,
                 upstream=upstream,
             )
-        if scaler is not None and scaler.is_enabled():
-            self._pending.loss_scale = scaler.get_scale()
-        self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
-        return source
+            if largest_over([float(values is None)], wanted.among) == [0.0]:
+                assert values is not None
+                return Found(source, graph.spread(values, wanted.among))
+        return Found(source, None)
 
     def _is_finite(self, wanted: Wanted) -> bool:
         """Whether losses are finite in all processes: if not, none of them is to measure."""

@@ -52,8 +52,9 @@ def forget_level(state: State) -> None:
         state["level_memory"] = 0.0
 
 
-def take_levels(parts: Sequence[Part], longest: float = length.FEWEST) -> None:
-    """Take this step's curvatures, of parts that have one, into averages of so many samples."""
+def take_levels(parts: Sequence[Part], longest: float | None = None) -> None:
+    """Take this step's curvatures, of parts that have one, into averages of so many samples, or a few."""
+    longest = length.FEWEST if longest is None else longest
     measured = [(part, part.curvature) for part in parts if part.curvature is not None]
     sums = sums_of(
         [sum_of_squares(found, part.curvature_factor, l2_of(part.group)) for part, found in measured],
