@@ -29,7 +29,7 @@ TORCH_LEVELS = (
     ("curvature",),
     ("loss",),
     ("step",),
-    ("checkpoints", "explain", "progress"),
+    ("checkpoints", "explain", "portable", "progress"),
     ("stepping",),
     ("vsgd",),
     ("__init__",),

@@ -10,7 +10,12 @@ from typing import Any
 import torch
 from torch import distributed
 
-__all__ = ["largest_over", "mean_of", "process_group", "size_of", "sums_over"]
+__all__ = ["is_distributed", "largest_over", "mean_of", "process_group", "size_of", "sums_over"]
+
+
+def is_distributed() -> bool:
+    """Whether this is one of several processes, or of a group of one."""
+    return distributed.is_available() and distributed.is_initialized()
 
 
 def process_group(setting: Any) -> Any:
@@ -18,7 +23,7 @@ def process_group(setting: Any) -> Any:
 
     `setting` is None for all processes (if there are any), False for none of them, or a group.
     """
-    if setting is False or not distributed.is_available() or not distributed.is_initialized():
+    if setting is False or not is_distributed():
         return None
     group = distributed.group.WORLD if setting is None else setting
     return group if size_of(group) > 1 else None

@@ -18,10 +18,12 @@ __all__ = [
     "Spread",
     "block_of",
     "group_of",
+    "is_anywhere",
     "is_sharded",
     "largest_of",
     "local_of",
     "spread_of",
+    "spreads_of",
     "sums_of",
     "whole_like",
 ]
@@ -36,7 +38,8 @@ def is_sharded(tensor: Tensor) -> bool:
 
 def local_of(tensor: Tensor) -> Tensor:
     """Return the part of a tensor that is here: the same object each time, unlike `to_local()`."""
-    return tensor._local_tensor if is_sharded(tensor) else tensor
+    local: Tensor = getattr(tensor, "_local_tensor", tensor) if is_sharded(tensor) else tensor
+    return local
 
 
 class Spread(NamedTuple):
@@ -80,6 +83,23 @@ def spread_of(parameter: Tensor, group: Any) -> Spread:
     mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
     parts = prod(mesh.size(k) for k, one in enumerate(placements) if not one.is_replicate())
     return Spread(group, parts / size_of(group), parameter.numel(), parts > 1)
+
+
+def spreads_of(parameters: Sequence[Tensor], group: Any) -> dict[Tensor, Spread]:
+    """Return how parameters are spread over the processes of a group; nothing if none is sharded.
+
+    Where some are, the others count as spread, too: what is summed over all of them has to agree.
+    """
+    if group is None or not any(map(is_sharded, parameters)):
+        return {}
+    return {one: spread_of(one, group) for one in parameters}
+
+
+def is_anywhere(is_here: bool, parameters: Sequence[Tensor], group: Any) -> bool:
+    """Whether something is so in any of the processes that hold parts of parameters."""
+    if group is None or not any(map(is_sharded, parameters)):
+        return is_here
+    return largest_over([float(is_here)], group) == [1.0]
 
 
 def sums_of(numbers: Sequence[float], spreads: Sequence[Spread | None]) -> list[float]:
@@ -144,4 +164,5 @@ def mean_here(whole: Tensor, parameter: Tensor) -> Tensor:
 
     mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
     total = DTensor.from_local(whole, mesh, [Partial()] * mesh.ndim, run_check=False)
-    return local_of(total.redistribute(placements=placements)) / mesh.size()
+    here: Tensor = local_of(total.redistribute(placements=placements)) / mesh.size()
+    return here

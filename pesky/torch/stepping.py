@@ -1,11 +1,10 @@
 """What a step does: from the gradients and curvatures that backward passes left to its outcome."""
 
-from collections.abc import Callable
 from copy import deepcopy
 from math import inf, log2
 from typing import Any
 
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.optim import Optimizer
 
 from pesky import length, rule
@@ -25,10 +24,11 @@ from pesky.torch.loss.backward import Backward, Pending, unscaling
 from pesky.torch.loss.watch import Watched, is_registered
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.passes.bundle import Part, Start
-from pesky.torch.processes import largest_over
+from pesky.torch.portable import is_preparation, ported, unported
+from pesky.torch.processes import is_distributed
 from pesky.torch.progress import Progress
 from pesky.torch.settings import check_flag, check_group, check_parameters
-from pesky.torch.shards import Spread, group_of, is_sharded, local_of, spread_of, sums_of
+from pesky.torch.shards import group_of, is_anywhere, local_of, spreads_of, sums_of
 from pesky.torch.step import following, measuring, paper
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.distributed import average_curvature
@@ -80,6 +80,7 @@ class SteppingOptimizer(Optimizer):
             "accident": 0,  # moves before the last step that was too long
             "form": "paper" if self.dialect == "paper" else None,  # or measuring, following; None: open
             "repeats": True,  # whether a closure that is called again computes the same loss
+            "portable": False,  # whether torch.distributed.checkpoint has asked for the state
         }
         self.collective = Collective()
         self.progress = Progress()
@@ -135,14 +136,17 @@ class SteppingOptimizer(Optimizer):
             for name in ("lr", "weight_decay"):
                 check_number(name, float(group[name]), least=0)
             check_flag("decoupled_weight_decay", group["decoupled_weight_decay"])
+        if not self.state and not self._pending.passes and is_preparation(self.param_groups):
+            self.counters["portable"] = True
+            return
         parts = self._parts()
         self._conclude(self._outcome(parts) if parts else Outcome(skipped=NO_GRADIENT))
 
     def _parts(self) -> list[Part]:
         has_levels, values = self.dialect == "robust", self._pending.values
-        spread = self._spread_of()
+        spreads = spreads_of(self._all_parameters(), self._among())
         parts = [
-            part_of(one, values.pop(one, None), group, self.state[one], has_levels, spread(one))
+            part_of(one, values.pop(one, None), group, self.state[one], has_levels, spreads.get(one))
             for group in self.param_groups
             for one in group["params"]
             if one.grad is not None and one.requires_grad and one.numel() > 0
@@ -152,23 +156,11 @@ class SteppingOptimizer(Optimizer):
 
     def _among(self) -> Any:
         """Return the group of processes that train together; None where there is nothing to agree on."""
-        if not (distributed.is_available() and distributed.is_initialized()):
-            return None
         return group_of(self._all_parameters(), self.process_group)
 
     def _is_anywhere(self, is_here: bool) -> bool:
         """Whether something is so in any of the processes that hold parts of parameters."""
-        parameters = self._all_parameters()
-        if self._among() is None or not any(map(is_sharded, parameters)):
-            return is_here
-        return largest_over([float(is_here)], self._among()) == [1.0]
-
-    def _spread_of(self) -> Callable[[Tensor], Spread | None]:
-        """Return what tells how parameters are spread over processes, where any of them are."""
-        among = self._among()
-        if among is None or not any(map(is_sharded, self._all_parameters())):
-            return lambda one: None
-        return lambda one: spread_of(one, among)
+        return is_anywhere(is_here, self._all_parameters(), self._among())
 
     def _outcome(self, parts: list[Part]) -> Outcome:
         """Take a step, if losses and gradients are such that one can be taken."""
@@ -387,16 +379,19 @@ class SteppingOptimizer(Optimizer):
         state = super().state_dict()
         for group in state["param_groups"]:
             group["shared"] = dict(group["shared"])  # ours changes with every step
-        return {
-            **state,
+        rest = {
             "counters": deepcopy(self.counters),
             "collective": self.collective.as_dict(),
             "progress": self.progress.as_dict(),
         }
+        if self.counters["portable"] or is_distributed():
+            state = ported(state, self.param_groups, rest, self.dialect == "robust")
+        return {**state, **rest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from where `state_dict` was called."""
         check_keys(state_dict)
+        state_dict = unported(state_dict)
         if is_foreign(state_dict):
             words.say(words.FOREIGN)
             return
@@ -409,6 +404,7 @@ class SteppingOptimizer(Optimizer):
                 "repeats": True,
                 "measured": None,
                 "accident": 0,
+                "portable": False,
                 **deepcopy(state_dict["counters"]),
             }
         if "collective" in state_dict:

@@ -136,8 +136,8 @@ def _signed(parameter: Tensor, generator: np.random.Generator, *others: Tensor) 
     """
     block = block_of(parameter)
     if block is None:
-        for pieces in pieces_of(parameter.detach(), *others):
-            yield _signs(pieces[0], generator), *pieces
+        for of_parameter, *pieces in pieces_of(parameter.detach(), *others):
+            yield _signs(of_parameter, generator), of_parameter, *pieces
         return
     here, (rows, *columns) = local_of(parameter), block
     drawn = np.frombuffer(generator.bytes(-(-parameter.numel() // 8)), np.uint8)

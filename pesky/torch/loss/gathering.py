@@ -24,7 +24,7 @@ _called: list[list[Any]] = []
 
 def _forget(module: nn.Module, inputs: Any) -> None:
     if not torch.compiler.is_compiling() and isinstance(module, _fully_sharded()):
-        module.reshard()  # type: ignore[operator]
+        module.reshard()
         for called in _called:
             called.append(module)
 
@@ -130,8 +130,7 @@ class _Manager(NamedTuple):
 
     def settings(self) -> dict[str, bool]:
         """Return what is to be done at the end of backward passes."""
-        found = {name: getattr(group, name) for group in self._groups for name in _LEAVE_ALONE}
-        return found
+        return {name: getattr(group, name) for group in self._groups for name in _LEAVE_ALONE}
 
     def set(self, settings: dict[str, bool]) -> None:
         """Set it."""

@@ -1,6 +1,6 @@
 """The passes over tensors of which a process has a part: what they find is summed over processes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from torch import Tensor
@@ -77,7 +77,7 @@ class SpreadBundle:
         known = dict(zip(self.parts, values, strict=True))
         return [known[part] for part in bundle.parts]
 
-    def _shared(self, column: int, rows: dict[Part, tuple[float, ...]]) -> list[float]:
+    def _shared(self, column: int, rows: Mapping[Part, tuple[float, ...]]) -> list[float]:
         """Return a column of what was found of each part, times its share."""
         return [rows[part][column] * part.share for part in self.parts]
 

@@ -76,6 +76,6 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
         gradient, _ = sample_of(part, part.theta)
         values.append(torch.mul(gradient, rate, out=buffer_of(part)))
         slopes.append(rate * float((gradient * gradient).sum()))
-    for found in sums_of(slopes, [part.spread for part in sharers]):
-        slope += found
+    for of_part in sums_of(slopes, [part.spread for part in sharers]):
+        slope += of_part
     return Direction(parts + sharers, values, slope)

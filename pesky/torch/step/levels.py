@@ -53,7 +53,7 @@ def forget_level(state: State) -> None:
 
 
 def take_levels(parts: Sequence[Part], longest: float | None = None) -> None:
-    """Take this step's curvatures, of parts that have one, into averages of so many samples, or a few."""
+    """Take this step's curvatures, of parts that have one, into averages of so many samples or a few."""
     longest = length.FEWEST if longest is None else longest
     measured = [(part, part.curvature) for part in parts if part.curvature is not None]
     sums = sums_of(

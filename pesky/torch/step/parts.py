@@ -19,6 +19,7 @@ from pesky.torch.step.levels import NO_LEVEL, State, floor_of, has_level
 
 __all__ = [
     "State",
+    "begin",
     "begin_shared",
     "bundles_of",
     "count",
@@ -45,8 +46,9 @@ def part_of(
     With `has_levels` dense tensors have levels of curvature in place of an average of it. Of a parameter
     that is `spread` over processes it is the part that is here.
     """
-    assert parameter.grad is not None
-    parameter, gradient = local_of(parameter), local_of(parameter.grad)
+    whole_gradient = parameter.grad
+    assert whole_gradient is not None
+    parameter, gradient = local_of(parameter), local_of(whole_gradient)
     if gradient.shape != parameter.shape:
         raise InputError(
             f"a parameter of shape {tuple(parameter.shape)} has a gradient of shape "
@@ -59,7 +61,7 @@ def part_of(
     if by_rows:
         _check_rows(group)
     if not state:
-        state.update(_begin(parameter, group["granularity"], by_rows, has_levels))
+        state.update(begin(parameter, group["granularity"], by_rows, has_levels))
     if by_rows:
         return _rows_part(parameter, gradient, curvature, group, state)
     if gradient.is_sparse:
@@ -107,8 +109,9 @@ def _at_rows(curvature: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
 # --- What is kept for a parameter ---------------------------------------------------------------------
 
 
-def _begin(parameter: Tensor, granularity: str, by_rows: bool, has_levels: bool) -> State:
+def begin(parameter: Tensor, granularity: str, by_rows: bool, has_levels: bool) -> State:
     """Return the averages of a parameter that has seen nothing; `by_rows`: its gradient is sparse."""
+    parameter = local_of(parameter)
     kind = statistics_type(parameter)
 
     def zeros() -> Tensor:
