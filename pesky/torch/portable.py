@@ -27,9 +27,9 @@ _PLACES = ("iterate", "average", "direction", "decayed")  # at most two of them 
 
 
 def is_preparation(groups: Iterable[dict[str, Any]]) -> bool:
-    """Whether a call of `step` is none: that torch.distributed.checkpoint sees to it that there is a state.
+    """Whether a call of `step` is none, but to see to it that there is a state.
 
-    It sets lr and all gradients to zero, and calls `step`.
+    For that torch.distributed.checkpoint sets lr and all gradients to zero.
     """
     groups = list(groups)
     gradients = [one.grad for group in groups for one in group["params"] if one.grad is not None]

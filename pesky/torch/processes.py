@@ -1,16 +1,27 @@
 """Processes that train together: which there are, and numbers that all of them must agree on.
 
-Whatever a step decides on is such a number. Each call of `sums_over` and `largest_over` is one message;
-all processes of the group have to make it, in the same order.
+Whatever a step decides on is such a number. Each call of a function here is one message, if there is a
+group; all processes of it have to make the call, in the same order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
-__all__ = ["is_distributed", "largest_over", "mean_of", "process_group", "size_of", "sums_over"]
+__all__ = [
+    "is_distributed",
+    "largest_over",
+    "process_group",
+    "size_of",
+    "sum_unless_failed",
+    "sums_over",
+]
+
+_PATIENCE = timedelta(seconds=30)
 
 
 def is_distributed() -> bool:
@@ -44,21 +55,40 @@ def largest_over(numbers: Sequence[float], group: Any) -> list[float]:
     return _reduced(numbers, group, "max")
 
 
-def mean_of(number: float, group: Any) -> float:
-    """Return the mean of every process's number, the same for all."""
-    (total,) = sums_over([number], group)
-    return total / size_of(group)
+def sum_unless_failed(compute: Callable[[], float], group: Any) -> float:
+    """Return the sum of what processes compute; if that raises an exception in one, it does in all.
+
+    Without it others would wait for ever. The one that fails waits for them a while only: they may be
+    elsewhere, and learn of it from the end of its process.
+    """
+    if group is None:
+        return compute()
+    try:
+        number = compute()
+    except Exception:
+        with suppress(RuntimeError):
+            work = distributed.all_reduce(_message([0.0, 1.0], group), group=group, async_op=True)
+            work.wait(_PATIENCE)
+        raise
+    total, failed = sums_over([number, 0.0], group)
+    if failed:
+        raise RuntimeError(
+            "the loss could not be computed in another one of the processes that train together, whose "
+            "output says why: this step is not taken"
+        )
+    return total
 
 
 def _reduced(numbers: Sequence[float], group: Any, how: str) -> list[float]:
     if group is None or not numbers:
         return list(numbers)
     operation = distributed.ReduceOp.SUM if how == "sum" else distributed.ReduceOp.MAX
-    message = torch.tensor(numbers, dtype=torch.float64, device=_device_of(group))
+    message = _message(numbers, group)
     distributed.all_reduce(message, operation, group=group)
     found: list[float] = message.tolist()
     return found
 
 
-def _device_of(group: Any) -> str:
-    return "cuda" if distributed.get_backend(group) == "nccl" else "cpu"
+def _message(numbers: Sequence[float], group: Any) -> Tensor:
+    device = "cuda" if distributed.get_backend(group) == "nccl" else "cpu"
+    return torch.tensor(numbers, dtype=torch.float64, device=device)

@@ -252,7 +252,8 @@ class SteppingOptimizer(Optimizer):
             idle = words.idle(self._idle_watched())
             raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
         factors = unscaling(self, pending)
-        if factors is None:
+        is_scaled = getattr(self, "found_inf", None) is not None
+        if (is_scaled and self._is_anywhere(factors is None)) or factors is None:
             return Outcome(skipped=SCALER)
         if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
             return Outcome(skipped=NOT_FINITE, undo=self._suspect())

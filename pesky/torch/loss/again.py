@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,12 +14,13 @@ from torch.nn.modules.module import _global_forward_pre_hooks, register_module_f
 from pesky.errors import InputError
 from pesky.torch.loss.gathering import gathering_anew
 from pesky.torch.passes.fused import are_same
-from pesky.torch.processes import size_of, sums_over
+from pesky.torch.processes import size_of, sum_unless_failed, sums_over
 from pesky.torch.settings import l2_of
 from pesky.torch.shards import is_sharded, local_of, spread_of
 
 __all__ = [
     "Evaluation",
+    "FirstPass",
     "Losses",
     "Manner",
     "RandomState",
@@ -154,6 +155,7 @@ class Evaluation:
         self._buffers = buffers
         self._manner = manner
         self.loss = float(loss.detach())
+        self.mean: float | None = None  # of the losses of all processes that have one like it
         self.rounding = torch.finfo(loss.dtype).eps
 
     def again(self, keep_buffers: bool = False) -> float:
@@ -183,7 +185,7 @@ class Evaluation:
     def repeat(self) -> None:
         """Make sure that the loss has the randomness of later ones, such as dropout masks."""
         if not self.is_repeatable:
-            self.loss, self.is_repeatable = self.again(), True
+            self.loss, self.mean, self.is_repeatable = self.again(), None, True
 
     @property
     def has_statistics(self) -> bool:
@@ -222,7 +224,7 @@ class Losses:
         """Compute the one at the present parameters; `among`: processes that have batches, or None."""
         self._evaluations = evaluations
         self._among = among
-        self._decayed = [(l2_of(group), group["params"]) for group in groups]
+        self._decayed = [(decay, group["params"]) for group in groups if (decay := l2_of(group))]
         self.rounding = max(one.rounding for one in evaluations)
         self.first = self._first()
 
@@ -254,35 +256,54 @@ class Losses:
 
     def again(self, keep_buffers: bool = False) -> float:
         """Evaluate at the present parameters."""
-        return self._total([one.again(keep_buffers) for one in self._evaluations])
+        return self._total(lambda: sum([one.again(keep_buffers) for one in self._evaluations]))
 
     def _first(self) -> float:
-        return self._total([one.loss for one in self._evaluations])
+        means = [one.mean for one in self._evaluations if one.mean is not None]
+        if len(means) < len(self._evaluations):
+            return self._total(lambda: sum([one.loss for one in self._evaluations]))
+        return sum(means) + (sums_over([self._penalty()], self._among)[0] if self._decayed else 0.0)
 
-    def _total(self, losses: Sequence[float]) -> float:
+    def _total(self, loss: Callable[[], float]) -> float:
+        """Return the mean over processes, with the penalty, of what each of them finds."""
         share = 1 / size_of(self._among)
-        (total,) = sums_over([share * sum(losses) + self._penalty()], self._among)
-        return total
+        return sum_unless_failed(lambda: share * loss() + self._penalty(), self._among)
 
     def _penalty(self) -> float:
         """Return this process's share of the penalty."""
         return sum(
             decay / 2 * float(local_of(one).double().square().sum()) * spread_of(one, self._among).share
             for decay, parameters in self._decayed
-            if decay
             for one in parameters
         )
 
 
-def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
-    """Compute a loss with its graph; return it with random state and buffers as they were before."""
-    state = random_state()
+class FirstPass(NamedTuple):
+    """A loss with its graph, and what there was before it."""
+
+    loss: Tensor
+    state: RandomState
+    buffers: dict[Tensor, Tensor]
+    mean: float | None  # of the losses of all processes, if there are several
+
+
+def first_pass(closure: Closure, check: Callable[[Tensor], None], among: Any) -> FirstPass:
+    """Compute a loss that passes a check; all processes have to, if there are several."""
+    state, found = random_state(), []
+
+    def compute() -> float:
+        loss = closure()
+        check(loss)
+        found.append(loss)
+        return 0.0 if among is None else float(loss.detach()) / size_of(among)
+
     with torch.enable_grad(), noted_buffers() as buffers, gathering_anew():
         try:
-            return closure(), state, buffers
+            mean = sum_unless_failed(compute, among)
         except BaseException:
             put_back(buffers)
             raise
+    return FirstPass(found[0], state, buffers, None if among is None else mean)
 
 
 def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manner) -> Evaluation:
