@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from pesky.errors import InputError
-from pesky.torch.processes import largest_over, process_group, size_of, sums_over
+from pesky.torch.processes import is_distributed, largest_over, process_group, size_of, sums_over
 
 __all__ = [
     "Spread",
     "block_of",
+    "gradient_here",
     "group_of",
     "is_anywhere",
     "is_sharded",
@@ -42,6 +43,17 @@ def local_of(tensor: Tensor) -> Tensor:
     return local
 
 
+def gradient_here(parameter: Tensor) -> Tensor | None:
+    """Return the part of a parameter's gradient that is here, as much as of the parameter is."""
+    gradient = parameter.grad
+    if gradient is None or not is_sharded(gradient):
+        return gradient
+    wanted: Any = parameter
+    if gradient.placements != wanted.placements:  # type: ignore[attr-defined]
+        gradient = gradient.redistribute(placements=wanted.placements)  # type: ignore[attr-defined]
+    return local_of(gradient)
+
+
 class Spread(NamedTuple):
     """How the entries of a tensor are spread over processes."""
 
@@ -56,6 +68,8 @@ def group_of(parameters: Sequence[Tensor], setting: Any) -> Any:
 
     Where parameters are sharded, these are the processes that hold them.
     """
+    if not is_distributed():
+        return None
     meshes = {one.device_mesh for one in parameters if is_sharded(one)}  # type: ignore[attr-defined]
     sizes = {mesh.size() for mesh in meshes}
     if not sizes or sizes == {1}:

@@ -385,7 +385,7 @@ class SteppingOptimizer(Optimizer):
             "collective": self.collective.as_dict(),
             "progress": self.progress.as_dict(),
         }
-        if self.counters["portable"] or is_distributed():
+        if self.counters.get("portable") or is_distributed():
             state = ported(state, self.param_groups, rest, self.dialect == "robust")
         return {**state, **rest}
 

@@ -8,6 +8,7 @@ __all__ = [
     "FOREIGN",
     "HELD",
     "IDLE",
+    "NOT_GATHERED",
     "NO_AGAIN",
     "NO_CURVATURE",
     "REPEATS_NOT",
@@ -45,6 +46,10 @@ WATCHES_SHARDS = (
     "watch cannot measure the curvature of parameters that are sharded (DTensors), whose gradients are "
     "still on their way: use optimizer.minimize(closure), or optimizer.backward(loss) in place of "
     "loss.backward()"
+)
+NOT_GATHERED = (
+    "curvature cannot be measured on the graph of parameters that are DTensors, unless fully_shard "
+    "gathers all of them: use optimizer.minimize(closure), with no curvature or 'finite-difference'"
 )
 FOREIGN = (
     "load_state_dict: this is the state of another optimizer, of which nothing can be used; "

@@ -16,7 +16,7 @@ from pesky.torch.loss.gathering import gathering_anew
 from pesky.torch.passes.fused import are_same
 from pesky.torch.processes import size_of, sum_unless_failed, sums_over
 from pesky.torch.settings import l2_of
-from pesky.torch.shards import is_sharded, local_of, spread_of
+from pesky.torch.shards import gradient_here, is_sharded, local_of, spread_of
 
 __all__ = [
     "Evaluation",
@@ -342,7 +342,7 @@ def _gradients_by_backward(loss: Tensor, parameters: Sequence[Tensor]) -> list[T
         one.grad = None
     try:
         loss.backward()  # type: ignore[no-untyped-call]
-        return [None if one.grad is None else local_of(one.grad) for one in parameters]
+        return [gradient_here(one) for one in parameters]
     finally:
         for one, gradient in zip(parameters, before, strict=True):
             one.grad = gradient

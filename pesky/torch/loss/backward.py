@@ -21,7 +21,7 @@ from pesky.torch.curvature.sources import Values, finite_difference
 from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
 from pesky.torch.loss.gathering import gathered
 from pesky.torch.processes import largest_over
-from pesky.torch.shards import is_sharded, local_of
+from pesky.torch.shards import gradient_here, is_sharded, local_of
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -265,10 +265,10 @@ def _repeated(again: Callable[[], Tensor], gradients: Values) -> Values:
 
 def _gradients_left_by(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
     """Run a backward pass; return what it added to each parameter's `.grad`, which may be all of it."""
-    before = {one: local_of(one.grad).clone() for one in parameters if one.grad is not None}
+    before = {one: there.clone() for one in parameters if (there := gradient_here(one)) is not None}
     differentiate()
-    after = {one: local_of(one.grad).detach() for one in parameters if one.grad is not None}
-    return {one: found - before.pop(one) if one in before else found for one, found in after.items()}
+    after = {one: there.detach() for one in parameters if (there := gradient_here(one)) is not None}
+    return {one: there - before.pop(one) if one in before else there for one, there in after.items()}
 
 
 # --- Scaled losses -------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
 
+from pesky.errors import InputError
+from pesky.torch import words
 from pesky.torch.curvature.sources import Values
 from pesky.torch.processes import largest_over
 from pesky.torch.shards import is_sharded, mean_here
@@ -95,6 +97,8 @@ def gathered(parameters: Sequence[Tensor]) -> Iterator[Gathered]:
     for manager in managers:
         manager.module.unshard()
     known = {one: whole for manager in managers for one, whole in manager.whole().items()}
+    if any(is_sharded(known.get(one, one)) for one in parameters):
+        raise InputError(words.NOT_GATHERED)
     before = [manager.settings() for manager in managers]
     try:
         for manager in managers:

@@ -14,7 +14,7 @@ from pesky.torch.passes.eager import EagerBundle
 from pesky.torch.passes.fused import FusedBundle, is_fusible
 from pesky.torch.passes.rows import RowsBundle
 from pesky.torch.passes.spread import SpreadBundle
-from pesky.torch.shards import Spread, local_of
+from pesky.torch.shards import Spread, gradient_here, local_of
 from pesky.torch.step.levels import NO_LEVEL, State, floor_of, has_level
 
 __all__ = [
@@ -46,9 +46,8 @@ def part_of(
     With `has_levels` dense tensors have levels of curvature in place of an average of it. Of a parameter
     that is `spread` over processes it is the part that is here.
     """
-    whole_gradient = parameter.grad
-    assert whole_gradient is not None
-    parameter, gradient = local_of(parameter), local_of(whole_gradient)
+    gradient, parameter = gradient_here(parameter), local_of(parameter)
+    assert gradient is not None
     if gradient.shape != parameter.shape:
         raise InputError(
             f"a parameter of shape {tuple(parameter.shape)} has a gradient of shape "

@@ -31,10 +31,7 @@ def processes(tmp_path_factory):
     for count in COUNTS:
         command = [sys.executable, "-m", "tests.torch.shards.process", str(folder)]
         started = [
-            subprocess.Popen(
-                [*command, str(rank), str(count)], env=os.environ | {"OMP_NUM_THREADS": "1"}
-            )
-            for rank in range(count)
+            subprocess.Popen([*command, str(rank), str(count)], env=environment) for rank in range(count)
         ]
         assert [one.wait(timeout=900) for one in started] == [0] * count
         results[count] = [
