@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.nn.functional import cross_entropy
 
 from pesky.errors import InputError
 from pesky.torch import VSGD
 from tests.torch.loops import (
     FORMS,
     batches,
-    cross_entropy,
     dialect_of,
     model,
     parameters,

@@ -25,7 +25,7 @@ RUNS = {  # by the number of processes
 WAYS = ("fsdp", "ddp")
 LOADED = {1: "fsdp", 2: "ddp"}  # how, by the number of processes, from what four have saved
 SAVED = ("measuring", "measuring, block", "following", "following, decoupled", "paper", "paper, global")
-SAVED_AFTER = 14
+SAVED_AFTER = 0.6  # of the steps
 SPOILED = ("measuring", "following", "paper")
 SPOILED_STEP = 15
 
@@ -43,7 +43,7 @@ def saved(folder, name, mine):
     case = CASES[name]
     net = spread(model_of(case.model), "fsdp")
     optimizer = optimizer_of(net, case)
-    train(net, optimizer, case, mine, last=SAVED_AFTER)
+    train(net, optimizer, case, mine, last=int(SAVED_AFTER * case.steps))
     state = {"model": get_model_state_dict(net), "optimizer": get_optimizer_state_dict(net, optimizer)}
     checkpoint.save(state, checkpoint_id=folder / name)
 
@@ -57,7 +57,7 @@ def loaded(folder, name, how, mine):
     checkpoint.load(state, checkpoint_id=folder / name)
     set_model_state_dict(net, state["model"])
     set_optimizer_state_dict(net, optimizer, state["optimizer"])
-    train(net, optimizer, case, mine, first=SAVED_AFTER)
+    train(net, optimizer, case, mine, first=int(SAVED_AFTER * case.steps))
     return found(net, optimizer)
 
 
@@ -78,6 +78,15 @@ def fails(how, rank):
     except (RuntimeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def explained(how):
+    """Return the first line of what an optimizer explains, and how many parameters have a rate."""
+    net = spread(model_of("mlp"), how)
+    optimizer = optimizer_of(net, CASES["following"])
+    train(net, optimizer, CASES["following"], slice(0, 2))
+    rows = optimizer.explain().parameters
+    return [len(rows), sum(row.rate is not None for row in rows), len(optimizer.rates())]
 
 
 def messages(how, mine):
@@ -112,6 +121,7 @@ def main(folder, rank, count):
             results["loaded", name] = loaded(folder, name, LOADED[count], mine)
         else:
             saved(folder, name, mine)
+    results["explained", ""] = explained("fsdp")
     if count == 2:
         for how in WAYS:
             for name in SPOILED:

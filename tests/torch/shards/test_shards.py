@@ -104,6 +104,13 @@ def test_an_exception_in_one_process_ends_the_step_of_all(processes, how):
     assert told.startswith("RuntimeError: the loss could not be computed in another one")
 
 
+def test_a_process_explains_the_part_that_it_has(processes):
+    there = [of_rank["explained", ""] for of_rank in processes[4]]
+    # Three outputs are too few for the last of four processes to have one.
+    assert there == [[6, 6, 6], [6, 6, 6], [6, 6, 6], [6, 4, 6]]
+    assert processes[1][0]["explained", ""] == [6, 6, 6]
+
+
 @pytest.mark.parametrize(("how", "sent"), [("fsdp", 4), ("ddp", 1)])
 def test_a_settled_step_sends_few_messages(processes, how, sent):
     assert [of_rank[f"messages {how}", ""] for of_rank in processes[2]] == [sent, sent]

@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pesky.torch import VSGD
 
-STEPS = 24
 SAMPLES = 8  # a batch, of all processes together
 BEGINNING = {"init_batches": 4}
 PAPER = {"dialect": "paper", **BEGINNING}
@@ -24,19 +23,19 @@ class Case(NamedTuple):
     call: str = "minimize"
     model: str = "mlp"
     lr: float = 1.0
+    steps: int = 20
 
 
 CASES = {
-    "measuring": Case(BEGINNING),
+    "measuring": Case(BEGINNING, steps=50),  # so many that the average is seen, too
     "measuring, words": Case(BEGINNING, model="words"),
-    "measuring, by hand": Case(BEGINNING, "again"),
+    "measuring, by hand": Case(BEGINNING, "again", steps=30),
     "measuring, block": Case({"granularity": "block", **BEGINNING}),
     "measuring, global": Case({"granularity": "global", **BEGINNING}),
     "measuring, L2": Case({"weight_decay": 0.01, **BEGINNING}),
     "measuring, decoupled": Case({"weight_decay": 0.1, "decoupled_weight_decay": True, **BEGINNING}),
     "measuring, bbprop": Case({"curvature": "bbprop", **BEGINNING}),
     "measuring, hutchinson": Case({"curvature": "hutchinson", **BEGINNING}),
-    "measuring, seldom": Case({"curvature_every": 3, **BEGINNING}),
     "following": Case(BEGINNING, "backward"),
     "following, words": Case(BEGINNING, "backward", "words"),
     "following, half": Case(BEGINNING, "backward", lr=0.5),
@@ -49,7 +48,7 @@ CASES = {
     "paper, words": Case(PAPER, model="words"),
     "paper, block": Case({"granularity": "block", **PAPER}),
     "paper, global": Case({"granularity": "global", **PAPER}),
-    "paper, not even": Case({"even_start": False, "slow_start": 3.0, **PAPER}, "backward"),
+    "paper, not even": Case({"even_start": False, "slow_start": 30.0, **PAPER}, "backward"),
     "paper, decoupled": Case({"weight_decay": 0.1, "decoupled_weight_decay": True, **PAPER}),
     "paper, L2": Case({"weight_decay": 0.01, **PAPER}),
 }
@@ -79,7 +78,7 @@ def model_of(name):
     return nn.Sequential(nn.Linear(10, 7), nn.Tanh(), nn.LayerNorm(7), nn.Linear(7, 3)).double()
 
 
-def batches(model, steps=STEPS):
+def batches(model, steps):
     generator = torch.Generator().manual_seed(1)
     for _ in range(steps):
         x = torch.randn(SAMPLES, 10, generator=generator, dtype=torch.float64)
@@ -123,10 +122,10 @@ def step(net, optimizer, case, x, y, factor=1.0):
     optimizer.step()
 
 
-def train(net, optimizer, case, mine, first=0, last=STEPS, spoil=None):
+def train(net, optimizer, case, mine, first=0, last=None, spoil=None):
     """Take the steps from `first` to `last`; in step `spoil` this process has a loss that is NaN."""
-    for number, (x, y) in enumerate(batches(case.model)):
-        if first <= number < last:
+    for number, (x, y) in enumerate(batches(case.model, case.steps if last is None else last)):
+        if number >= first:
             factor = float("nan") if number == spoil else 1.0
             step(net, optimizer, case, x[mine], y[mine], factor)
 
