@@ -5,7 +5,7 @@ whole tensors is summed over processes: each adds its part, times its share of i
 same entries several times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ __all__ = [
     "is_sharded",
     "largest_of",
     "local_of",
+    "mean_here",
     "spread_of",
     "spreads_of",
     "sums_of",
@@ -94,9 +95,14 @@ def spread_of(parameter: Tensor, group: Any) -> Spread:
     """Return how a parameter is spread over the processes of a group."""
     if not is_sharded(parameter):
         return Spread(group, 1 / size_of(group), parameter.numel(), False)
-    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
-    parts = prod(mesh.size(k) for k, one in enumerate(placements) if not one.is_replicate())
+    parts = prod(_parts_of(parameter))
     return Spread(group, parts / size_of(group), parameter.numel(), parts > 1)
+
+
+def _parts_of(parameter: Tensor) -> list[int]:
+    """Return how many parts a sharded tensor is cut into by each dimension of its mesh that cuts it."""
+    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+    return [mesh.size(k) for k, one in enumerate(placements) if not one.is_replicate()]
 
 
 def spreads_of(parameters: Sequence[Tensor], group: Any) -> dict[Tensor, Spread]:
@@ -121,29 +127,32 @@ def sums_of(numbers: Sequence[float], spreads: Sequence[Spread | None]) -> list[
 
     They must be such that parts add up. What is not spread is whole already.
     """
-    found = list(numbers)
-    spread = [(k, one) for k, one in enumerate(spreads) if one is not None]
-    if spread:
-        totals = sums_over([found[k] * one.share for k, one in spread], spread[0][1].group)
-        for (k, _), total in zip(spread, totals, strict=True):
-            found[k] = total
-    return found
+    shares = [1.0 if one is None else one.share for one in spreads]
+    weighed = [number * share for number, share in zip(numbers, shares, strict=True)]
+    return _together(weighed, spreads, sums_over)
 
 
 def largest_of(numbers: Sequence[float], spreads: Sequence[Spread | None]) -> list[float]:
     """Return the largest numbers about whole tensors from those about their parts here, likewise."""
-    found = list(numbers)
-    spread = [(k, one) for k, one in enumerate(spreads) if one is not None]
-    if spread:
-        largest = largest_over([found[k] for k, _ in spread], spread[0][1].group)
-        for (k, _), value in zip(spread, largest, strict=True):
-            found[k] = value
-    return found
+    return _together(numbers, spreads, largest_over)
+
+
+def _together(
+    numbers: Sequence[float],
+    spreads: Sequence[Spread | None],
+    over: Callable[[Sequence[float], Any], list[float]],
+) -> list[float]:
+    cut = {k: one.group for k, one in enumerate(spreads) if one is not None}
+    if not cut:
+        return list(numbers)
+    (group,) = set(cut.values())
+    whole = dict(zip(cut, over([numbers[k] for k in cut], group), strict=True))
+    return [whole.get(k, number) for k, number in enumerate(numbers)]
 
 
 def block_of(parameter: Tensor) -> tuple[slice, ...] | None:
     """Return which entries of a tensor are here; None for all."""
-    if not is_sharded(parameter):
+    if not is_sharded(parameter) or not _parts_of(parameter):
         return None
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -136,7 +136,7 @@ def _signed(parameter: Tensor, generator: np.random.Generator, *others: Tensor) 
     """
     block = block_of(parameter)
     if block is None:
-        for of_parameter, *pieces in pieces_of(parameter.detach(), *others):
+        for of_parameter, *pieces in pieces_of(local_of(parameter).detach(), *others):
             yield _signs(of_parameter, generator), of_parameter, *pieces
         return
     here, (rows, *columns) = local_of(parameter), block

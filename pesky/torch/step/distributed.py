@@ -18,9 +18,9 @@ def average_curvature(parts: Sequence[Part], losses: Sequence[float], group: Any
     has been averaged where it was measured, as gradients are.
     """
     device = parts[0].theta.device
-    parts = [part for part in parts if part.spread is None or not part.spread.is_cut]
     double = any(part.theta.dtype == torch.float64 for part in parts)
     kind = torch.float64 if double else torch.float32
+    parts = [part for part in parts if part.spread is None or not part.spread.is_cut]
     pieces, there = [], []
     for part in parts:
         there.append(float(part.curvature is not None))

@@ -1,12 +1,13 @@
 """What processes that train together do, and one process alone does with all of each batch."""
 
+import warnings
 from typing import NamedTuple
 
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, l1_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from pesky.torch import VSGD
@@ -24,6 +25,7 @@ class Case(NamedTuple):
     model: str = "mlp"
     lr: float = 1.0
     steps: int = 20
+    is_flat: bool = False  # whether the loss is linear in what the model computes
 
 
 CASES = {
@@ -44,6 +46,9 @@ CASES = {
     ),
     "following, block": Case({"granularity": "block", **BEGINNING}, "backward"),
     "following, global": Case({"granularity": "global", **BEGINNING}, "backward"),
+    "measuring, flat": Case(BEGINNING, is_flat=True),
+    "following, flat": Case(BEGINNING, "backward", is_flat=True),
+    "paper, flat": Case(PAPER, is_flat=True),
     "paper": Case(PAPER),
     "paper, words": Case(PAPER, model="words"),
     "paper, block": Case({"granularity": "block", **PAPER}),
@@ -105,11 +110,18 @@ def optimizer_of(net, case):
     return VSGD(net.parameters(), lr=case.lr, **case.settings)
 
 
+warnings.filterwarnings("ignore", message=".*no curvature of its own")
+warnings.filterwarnings("ignore", message=".*returned a view tensor")
+
+
 def step(net, optimizer, case, x, y, factor=1.0):
     """Take a step on this process's part of a batch."""
 
     def loss():
-        return factor * cross_entropy(net(x), y)
+        found = net(x)
+        if case.is_flat:
+            return factor * l1_loss(found[:, 0], 10.0 * y)
+        return factor * cross_entropy(found, y)
 
     if case.call == "minimize":
         optimizer.minimize(loss)
