@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
 
 from pesky.errors import InputError
-from pesky.torch.loss.gathering import gathering_anew
+from pesky.torch.loss.gathering import gathering_anew, managed
 from pesky.torch.passes.fused import are_same
 from pesky.torch.processes import size_of, sum_unless_failed, sums_over
 from pesky.torch.settings import l2_of
@@ -335,16 +335,17 @@ def gradients_of(
 def _gradients_by_backward(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor | None]:
     """Return what a backward pass leaves in `.grad`, which is not changed.
 
-    For parameters that are sharded it is the only way: gradients come together while it runs.
+    For parameters that are sharded it is the only way: gradients come together while it runs. It leaves
+    them with those of other optimizers, too.
     """
-    before = [one.grad for one in parameters]
-    for one in parameters:
+    before = {one: one.grad for one in (*parameters, *managed())}
+    for one in before:
         one.grad = None
     try:
         loss.backward()  # type: ignore[no-untyped-call]
         return [gradient_here(one) for one in parameters]
     finally:
-        for one, gradient in zip(parameters, before, strict=True):
+        for one, gradient in before.items():
             one.grad = gradient
 
 

@@ -19,7 +19,7 @@ from pesky.torch.curvature.sources import Values
 from pesky.torch.processes import largest_over
 from pesky.torch.shards import is_sharded, mean_here
 
-__all__ = ["Gathered", "gathered", "gathering_anew"]
+__all__ = ["Gathered", "gathered", "gathering_anew", "managed"]
 
 _called: list[list[Any]] = []
 
@@ -143,13 +143,23 @@ class _Manager(NamedTuple):
                 setattr(group, name, value)
 
 
+def managed() -> list[Tensor]:
+    """Return all parameters that modules gather, whichever optimizer they belong to."""
+    return [one for manager in _managers() for one in manager.sharded()]
+
+
+def _managers() -> list[_Manager]:
+    kind = _fully_sharded()
+    if not kind:
+        return []
+    from torch.distributed._composable_state import _module_state_mapping
+
+    return [_Manager(one) for one in list(_module_state_mapping) if isinstance(one, kind)]
+
+
 def _managers_of(parameters: Sequence[Tensor]) -> list[_Manager]:
     """Return the modules that gather parameters, in the order of these: all processes have the same."""
     if not any(map(is_sharded, parameters)):
         return []
-    from torch.distributed._composable_state import _module_state_mapping
-
-    kind = _fully_sharded()
-    managers = [_Manager(one) for one in list(_module_state_mapping) if kind and isinstance(one, kind)]
-    owners = {one: manager for manager in managers for one in manager.sharded()}
+    owners = {one: manager for manager in _managers() for one in manager.sharded()}
     return list(dict.fromkeys(owners[one] for one in parameters if one in owners))

@@ -22,22 +22,26 @@ COUNTS = (4, 2, 1)
 TOLERANCES = {"rtol": 1e-6, "atol": 1e-8}
 
 
+def started(folder, count):
+    """Start so many processes."""
+    command = [sys.executable, "-m", "tests.torch.shards.process", str(folder)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ranks = [[*command, str(rank), str(count)] for rank in range(count)]
+    return [subprocess.Popen(of_rank, env=environment) for of_rank in ranks]
+
+
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
     """What every process found, by their number: [count][rank]."""
     folder = tmp_path_factory.mktemp("processes")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    results = {}
-    for count in COUNTS:
-        command = [sys.executable, "-m", "tests.torch.shards.process", str(folder)]
-        started = [
-            subprocess.Popen([*command, str(rank), str(count)], env=environment) for rank in range(count)
-        ]
-        assert [one.wait(timeout=900) for one in started] == [0] * count
-        results[count] = [
-            torch.load(folder / f"{count}-{rank}.pt", weights_only=True) for rank in range(count)
-        ]
-    return results
+    first, *others = COUNTS  # which go on from what the first have saved
+    for counts in ([first], others):
+        running = [process for count in counts for process in started(folder, count)]
+        assert [process.wait(timeout=1200) for process in running] == [0] * len(running)
+    return {
+        count: [torch.load(folder / f"{count}-{rank}.pt", weights_only=True) for rank in range(count)]
+        for count in COUNTS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +129,6 @@ def test_the_recipe_runs_in_two_processes(tmp_path):
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     own = [os.environ | shared | {"RANK": str(rank), "OMP_NUM_THREADS": "1"} for rank in range(2)]
     command = [sys.executable, "recipe.py"]
-    started = [subprocess.Popen(command, cwd=tmp_path, env=environment) for environment in own]
-    assert [one.wait(timeout=600) for one in started] == [0, 0]
+    running = [subprocess.Popen(command, cwd=tmp_path, env=environment) for environment in own]
+    assert [process.wait(timeout=600) for process in running] == [0, 0]
     assert list((tmp_path / "checkpoint").glob("*.distcp"))
