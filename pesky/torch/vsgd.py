@@ -12,7 +12,7 @@ from pesky.torch.curvature.choice import Choice, CurvatureSource
 from pesky.torch.explain import Explanation, explain, mean_rates
 from pesky.torch.loss.again import (
     Evaluation,
-    RandomState,
+    FirstPass,
     check_closure,
     first_pass,
     given_again,
@@ -134,11 +134,11 @@ class VSGD(WatchingOptimizer):
         records = torch.is_grad_enabled()
         try:
             self._inside = True
-            loss, state, buffers = first_pass(closure)
+            first = first_pass(closure, check_loss, self._among())
             try:
-                self._minimize(closure, loss, state, buffers)
+                self._minimize(closure, first)
             except BaseException:
-                put_back(buffers)
+                put_back(first.buffers)
                 raise
             if is_measuring:
                 self._places.show()
@@ -150,23 +150,17 @@ class VSGD(WatchingOptimizer):
             self._inside = False
             self._pending.clear()
             torch.set_grad_enabled(records)  # an interrupt may have come between two modes
-        return loss.detach()
+        return first.loss.detach()
 
-    def _minimize(
-        self,
-        closure: Callable[[], Tensor],
-        loss: Tensor,
-        state: RandomState,
-        buffers: dict[Tensor, Tensor],
-    ) -> None:
+    def _minimize(self, closure: Callable[[], Tensor], first: FirstPass) -> None:
         """Do what is left of a step after the first pass of its closure."""
-        check_loss(loss)
         if any(one.grad is not None for one in self._parameters()):
             self._forget_gradients()
             raise InputError(words.RUNS_BACKWARD)
-        evaluation = Evaluation(closure, loss, state, buffers, self._manner)
+        evaluation = Evaluation(closure, first.loss, first.state, first.buffers, self._manner)
+        evaluation.mean = first.mean
         again = closure if self.counters["repeats"] else None
-        self._count_source(self._backward.run(loss, self._wanted(), again, state))
+        self._count_source(self._backward.run(first.loss, self._wanted(), again, first.state))
         self._pending.first_passes = [evaluation]
         if self.counters["form"] == "measuring":
             self.collective.has_statistics |= evaluation.has_statistics
@@ -232,6 +226,8 @@ class VSGD(WatchingOptimizer):
         check_module(module)
         if loss is not None:
             check_module(loss)
+        if self._has_shards():
+            raise InputError(words.WATCHES_SHARDS)
         watch = Watch(self, module, loss, scaler)
         self._watched.append(watch)
         return watch

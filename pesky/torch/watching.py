@@ -6,16 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pesky.errors import InputError
 from pesky.torch import words
 from pesky.torch.loss.again import Evaluation, Unrepeatable
 from pesky.torch.loss.backward import Wanted
 from pesky.torch.loss.calls import Call
 from pesky.torch.loss.gradients import Left
 from pesky.torch.loss.head import Head, head_of
-from pesky.torch.loss.processes import process_group
 from pesky.torch.loss.rerun import Rerun
 from pesky.torch.loss.watch import Watcher, repeated_loss
 from pesky.torch.outcome import NO_REPEAT, Outcome
+from pesky.torch.shards import is_sharded
 from pesky.torch.stepping import SteppingOptimizer
 
 __all__ = ["WatchingOptimizer"]
@@ -40,6 +41,7 @@ class WatchingOptimizer(SteppingOptimizer):
             known_curved="bbprop" in self.counters["sources"],
             for_levels=self.dialect == "robust" and not self._by_rows,
             copies=self._places.iterates(),
+            among=self._among(),
         )
 
     def _count_source(self, source: str | None) -> None:
@@ -51,7 +53,11 @@ class WatchingOptimizer(SteppingOptimizer):
 
     def _closure_decides(self) -> bool:
         """Whether a closure given to `step` may be run again."""
-        return bool(self.counters["form"] != "following")
+        return self.counters["form"] != "following" and not self._has_shards()
+
+    def _has_shards(self) -> bool:
+        """Whether processes hold parts of parameters: loops of others are then not done again."""
+        return any(map(is_sharded, self._all_parameters()))
 
     def _rerun(self, closure: Callable[[], Any]) -> Any:
         """Do a whole step on a closure that runs the backward pass; return what it returns."""
@@ -159,6 +165,8 @@ class WatchingOptimizer(SteppingOptimizer):
         """Return what is computed of watched outputs, if batches are evaluated again by it."""
         if self.counters["form"] in ("following", "paper") or self._inside or not self._watched:
             return None
+        if self._has_shards():
+            raise InputError(words.WATCHES_SHARDS)
         found = head_of(loss, self._parameters())
         if isinstance(found, str):
             self._see_loss()
@@ -216,7 +224,7 @@ class WatchingOptimizer(SteppingOptimizer):
             self._pending.late.clear()
             self._pending.spared = True
         checks = self.counters["collecting"] or self.collective.is_repeat_due
-        is_parallel = process_group(self.process_group) is not None
+        is_parallel = self._among() is not None
         self._backward.run_late(self._wanted(), is_parallel, checks)
 
     def _settled(self) -> None:

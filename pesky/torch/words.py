@@ -8,11 +8,13 @@ __all__ = [
     "FOREIGN",
     "HELD",
     "IDLE",
+    "NOT_GATHERED",
     "NO_AGAIN",
     "NO_CURVATURE",
     "NO_REPEATS",
     "REPEATS_NOT",
     "RUNS_BACKWARD",
+    "WATCHES_SHARDS",
     "idle",
     "low_lr",
     "say",
@@ -42,6 +44,15 @@ NO_CURVATURE = (
     "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
     "optimizer.backward(loss) in place of loss.backward(); or, once, "
     "optimizer.watch(loss_module_or_model) where the loop is not yours"
+)
+WATCHES_SHARDS = (
+    "watch cannot measure the curvature of parameters that are sharded (DTensors), whose gradients are "
+    "still on their way: use optimizer.minimize(closure), or optimizer.backward(loss) in place of "
+    "loss.backward()"
+)
+NOT_GATHERED = (
+    "curvature cannot be measured on the graph of parameters that are DTensors, unless fully_shard "
+    "gathers all of them: use optimizer.minimize(closure), with no curvature or 'finite-difference'"
 )
 FOREIGN = (
     "load_state_dict: this is the state of another optimizer, of which nothing can be used; "

@@ -44,6 +44,10 @@ class CurvatureSource:
         self.choice = choice
         self._said: set[str] = set()
 
+    def waits(self, for_levels: bool) -> bool:
+        """Whether it works after the backward pass, if the loss can be evaluated again."""
+        return self.choice == "finite-difference" or (self.choice is None and for_levels)
+
     def before_backward(
         self,
         loss: Tensor,

@@ -2,20 +2,24 @@
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
 
 from pesky.errors import InputError
+from pesky.torch.loss.gathering import gathering_anew, managed
 from pesky.torch.loss.graph import edges_below, leaves_below
 from pesky.torch.passes.fused import are_same
+from pesky.torch.processes import size_of, sum_unless_failed
+from pesky.torch.shards import gradient_here, is_sharded, local_of
 
 __all__ = [
     "Evaluation",
+    "FirstPass",
     "Manner",
     "RandomState",
     "Unrepeatable",
@@ -184,6 +188,7 @@ class Evaluation:
         self._buffers = buffers
         self._manner = manner
         self.loss = float(loss.detach())
+        self.mean: float | None = None  # of the losses of all processes that have one like it
         self.rounding = torch.finfo(loss.dtype).eps
 
     def again(self, keep_buffers: bool = False) -> float:
@@ -227,7 +232,7 @@ class Evaluation:
     def repeat(self) -> None:
         """Make sure that the loss has the randomness of later ones, such as dropout masks."""
         if not self.is_repeatable:
-            self.loss, self.is_repeatable = self.again(), True
+            self.loss, self.mean, self.is_repeatable = self.again(), None, True
 
     @property
     def has_statistics(self) -> bool:
@@ -258,20 +263,37 @@ class Evaluation:
             return self._value()
 
     def _value(self) -> float:
-        with same_randomness(self._state), repeating():
+        with same_randomness(self._state), repeating(), gathering_anew(is_last=True):
             found: Any = self._closure()
         return float(found.detach() if isinstance(found, Tensor) else found)
 
 
-def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
-    """Compute a loss with its graph; return it with random state and buffers as they were before."""
-    state = random_state()
-    with torch.enable_grad(), noted_buffers() as buffers:
+class FirstPass(NamedTuple):
+    """A loss with its graph, and what there was before it."""
+
+    loss: Tensor
+    state: RandomState
+    buffers: dict[Tensor, Tensor]
+    mean: float | None  # of the losses of all processes, if there are several
+
+
+def first_pass(closure: Closure, check: Callable[[Tensor], None], among: Any) -> FirstPass:
+    """Compute a loss that passes a check; all processes have to, if there are several."""
+    state, found = random_state(), []
+
+    def compute() -> float:
+        loss = closure()
+        check(loss)
+        found.append(loss)
+        return 0.0 if among is None else float(loss.detach()) / size_of(among)
+
+    with torch.enable_grad(), noted_buffers() as buffers, gathering_anew():
         try:
-            return closure(), state, buffers
+            mean = sum_unless_failed(compute, among)
         except BaseException:
             put_back(buffers)
             raise
+    return FirstPass(found[0], state, buffers, None if among is None else mean)
 
 
 def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manner) -> Evaluation:
@@ -297,8 +319,10 @@ def gradients_of(
         return []
     untouched = untouched_buffers() if buffers is None else _kept(buffers)
     with same_randomness(state), untouched, repeating(), torch.enable_grad():
-        loss = again()
-        if _is_reentrant(loss):
+        are_shards = any(map(is_sharded, parameters))
+        with gathering_anew() if are_shards else nullcontext():
+            loss = again()
+        if are_shards or _is_reentrant(loss):
             return _gradients_by_backward(loss, parameters)
         return list(torch.autograd.grad(loss, parameters, allow_unused=True))
 
@@ -318,9 +342,14 @@ def _is_reentrant(loss: Tensor) -> bool:
 
 
 def _gradients_by_backward(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor | None]:
-    with kept_gradients([*parameters, *leaves_below(loss)]):
+    """Return what a backward pass leaves in `.grad`, which is not changed.
+
+    For parameters that are sharded it is the only way: gradients come together while it runs. It leaves
+    them with those of other optimizers, too.
+    """
+    with kept_gradients([*parameters, *managed(), *leaves_below(loss)]):
         loss.backward()  # type: ignore[no-untyped-call]
-        return [one.grad for one in parameters]
+        return [gradient_here(one) for one in parameters]
 
 
 @contextmanager
@@ -348,7 +377,7 @@ def gradients_after(
     The parameters have the same bits as before afterwards. Of those that have a copy among `copies` no
     other one is made.
     """
-    before = {one: _copy_of(one, copies) for one in parameters}
+    before = {local_of(one): _copy_of(one, copies) for one in parameters}
     try:
         move()
         return gradients(parameters)
@@ -357,6 +386,6 @@ def gradients_after(
 
 
 def _copy_of(parameter: Tensor, copies: Mapping[Tensor, Tensor]) -> Tensor:
-    known = copies.get(parameter)
-    is_same = known is not None and are_same([(parameter.detach(), known)])
-    return known if known is not None and is_same else parameter.clone()
+    known, here = copies.get(parameter), local_of(parameter)
+    is_same = known is not None and are_same([(here.detach(), known)])
+    return known if known is not None and is_same else here.clone()

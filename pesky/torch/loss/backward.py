@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature.choice import CurvatureSource
+from pesky.torch import words
+from pesky.torch.curvature.choice import CurvatureSource, Found
 from pesky.torch.curvature.sources import Values, finite_difference
 from pesky.torch.loss.again import (
     Evaluation,
@@ -24,9 +25,12 @@ from pesky.torch.loss.again import (
     gradients_after,
     gradients_of,
 )
+from pesky.torch.loss.gathering import gathered
 from pesky.torch.loss.gradients import Left
 from pesky.torch.loss.head import Head
 from pesky.torch.loss.losses import gradients_of_all
+from pesky.torch.processes import largest_over
+from pesky.torch.shards import gradient_here, is_sharded, local_of
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -58,6 +62,7 @@ class Wanted(NamedTuple):
     known_curved: bool  # whether bbprop has found curvature in earlier losses
     for_levels: bool  # whether levels of tensors are all that is wanted
     copies: dict[Tensor, Tensor]  # of parameters, if they have not been changed from outside
+    among: Any  # processes that train together, if there are several
 
 
 class Pending:
@@ -166,19 +171,13 @@ class Backward:
         else:
             differentiate = (loss if scale is None else loss * scale).backward  # type: ignore[assignment]
         differentiate = partial(self._differentiate, differentiate)
-        if not wanted.is_due or not self._pending.is_finite:
+        if not wanted.is_due or not self._is_finite(wanted):
             self._pending.spared = True
             differentiate()
             return None
         with self._running():  # what is watched may be a part of this loss
-            source, values = self._source.before_backward(
-                _untapped(loss),
-                wanted.parameters,
-                can_repeat=again is not None or late is not None or is_rerun,
-                seed=wanted.seed,
-                known_curved=wanted.known_curved,
-                for_levels=wanted.for_levels,
-            )
+            can_repeat = again is not None or late is not None or is_rerun
+            source, values = self._measure(_untapped(loss), wanted, can_repeat)
         if source == "finite-difference" and again is None:
             differentiate()
             if late is None:
@@ -194,7 +193,7 @@ class Backward:
             with self._running():  # the loss may be watched, too
                 if state is None:  # the closure may draw other dropout masks than this loss had
                     here = _repeated(again, here)
-                values = finite_difference(after, here, wanted.seed)
+                values = finite_difference(after, here, wanted.seed, wanted.among)
         else:
             differentiate()
         self._leave(values, loss, factor)
@@ -216,25 +215,44 @@ class Backward:
         self._pending.note_loss(loss, None)
         if scaler is not None and scaler.is_enabled():
             self._pending.loss_scale = scaler.get_scale()
-        if not wanted.is_due or not self._pending.is_finite:
+        if not wanted.is_due or not self._is_finite(wanted):
             self._pending.spared = True
             return None
+        if any(map(is_sharded, wanted.parameters)):
+            raise InputError(words.WATCHES_SHARDS)
         with self._running():
-            source, values = self._source.before_backward(
-                loss,
-                wanted.parameters,
-                can_repeat=evaluation is not None,
-                seed=wanted.seed,
-                known_curved=wanted.known_curved,
-                for_levels=wanted.for_levels,
-                upstream=upstream,
-            )
+            source, values = self._measure(loss, wanted, evaluation is not None, upstream)
         if source == "finite-difference":
             assert evaluation is not None
             self._pending.late.append(evaluation)
         else:
             self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
         return source
+
+    def _measure(
+        self, loss: Tensor, wanted: Wanted, can_repeat: bool, upstream: Tensor | None = None
+    ) -> Found:
+        """Ask the source; where one process finds nothing that it could tell, none does."""
+        if can_repeat and self._source.waits(wanted.for_levels):
+            return Found("finite-difference", None)
+        with gathered(wanted.parameters) as graph:
+            source, values = self._source.before_backward(
+                loss,
+                graph.parameters,
+                can_repeat=can_repeat,
+                seed=wanted.seed,
+                known_curved=wanted.known_curved,
+                for_levels=wanted.for_levels,
+                upstream=upstream,
+            )
+            if largest_over([float(values is None)], wanted.among) == [0.0]:
+                assert values is not None
+                return Found(source, graph.spread(values, wanted.among))
+        return Found(source, None)
+
+    def _is_finite(self, wanted: Wanted) -> bool:
+        """Whether losses are finite in all processes: if not, none of them is to measure."""
+        return largest_over([float(not self._pending.is_finite)], wanted.among) == [0.0]
 
     def run_late(self, wanted: Wanted, is_parallel: bool, checks: bool) -> None:
         """Measure what had to wait for the backward passes to end, at the parameters that they saw.
@@ -245,7 +263,7 @@ class Backward:
         late = self._pending.late
         if not late:
             return
-        if not self._pending.is_finite:
+        if not self._is_finite(wanted):
             self._pending.spared = True
             return
         gradients, parameters = partial(gradients_of_all, late), wanted.parameters
@@ -257,7 +275,7 @@ class Backward:
             if left is not None and not is_parallel and not left.is_all_of(here):
                 raise Unrepeatable(_NOT_ALONE)
         after = partial(gradients_after, gradients, wanted.copies)
-        self._pending.add(finite_difference(after, here, wanted.seed))
+        self._pending.add(finite_difference(after, here, wanted.seed, wanted.among))
 
     def look_at_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Note gradients when the backward pass that is running has ended, and all who wait for that."""
@@ -318,18 +336,17 @@ def _untapped(loss: Tensor) -> Tensor:
 def _repeated(again: Callable[[], Tensor], gradients: Values) -> Values:
     found = gradients_of(again, None, list(gradients))
     pairs = zip(gradients, found, strict=True)
-    return {one: torch.zeros_like(one) if gradient is None else gradient for one, gradient in pairs}
+    return {
+        one: torch.zeros_like(local_of(one)) if gradient is None else gradient for one, gradient in pairs
+    }
 
 
 def _gradients_left_by(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
     """Run a backward pass; return what it added to each parameter's `.grad`, which may be all of it."""
-    before = {one: one.grad.clone() for one in parameters if one.grad is not None}
+    before = {one: there.clone() for one in parameters if (there := gradient_here(one)) is not None}
     differentiate()
-    return {
-        one: one.grad.detach() - before.pop(one) if one in before else one.grad.detach()
-        for one in parameters
-        if one.grad is not None
-    }
+    after = {one: there.detach() for one in parameters if (there := gradient_here(one)) is not None}
+    return {one: there - before.pop(one) if one in before else there for one, there in after.items()}
 
 
 # --- Scaled losses -------------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """The losses of a step, which may be of several batches, as one number at any parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
 from torch import Tensor
 
 from pesky.torch.loss.again import Evaluation
-from pesky.torch.loss.processes import mean_of
+from pesky.torch.processes import size_of, sum_unless_failed, sums_over
 from pesky.torch.settings import l2_of
+from pesky.torch.shards import local_of, spread_of
 
 __all__ = ["Losses", "gradients_of_all"]
 
@@ -33,7 +34,7 @@ class Losses:
         self._weights = [one.weight * (unscale if one.is_scaled else 1.0) for one in evaluations]
         self._unscale = unscale
         self._among = among
-        self._decayed = [(l2_of(group), group["params"]) for group in groups]
+        self._decayed = [(decay, group["params"]) for group in groups if (decay := l2_of(group))]
         self.rounding = max(one.rounding for one in evaluations)
         self.first = self._first()
 
@@ -65,18 +66,26 @@ class Losses:
 
     def again(self, keep_buffers: bool = False) -> float:
         """Evaluate at the present parameters."""
-        return self._total([one.again(keep_buffers) for one in self._evaluations])
+        return self._total(lambda: [one.again(keep_buffers) for one in self._evaluations])
 
     def _first(self) -> float:
-        return self._total([one.loss for one in self._evaluations])
+        means = [one.mean for one in self._evaluations if one.mean is not None]
+        if len(means) < len(self._evaluations):
+            return self._total(lambda: [one.loss for one in self._evaluations])
+        penalty = sums_over([self._penalty()], self._among)[0] if self._decayed else 0.0
+        return self._weighted(means) + penalty
 
-    def _total(self, losses: Sequence[float]) -> float:
-        total = sum(weight * loss for weight, loss in zip(self._weights, losses, strict=True))
-        return self.mean(total) + self._penalty()
+    def _total(self, losses: Callable[[], Sequence[float]]) -> float:
+        """Return the mean over processes, with the penalty, of what each of them finds."""
+        share = 1 / size_of(self._among)
+        return sum_unless_failed(lambda: share * self._weighted(losses()) + self._penalty(), self._among)
+
+    def _weighted(self, losses: Sequence[float]) -> float:
+        return sum(weight * loss for weight, loss in zip(self._weights, losses, strict=True))
 
     def mean(self, number: float) -> float:
         """Return the mean of a number over processes that have batches of their own."""
-        return number if self._among is None else mean_of(number, self._among)
+        return sums_over([number / size_of(self._among)], self._among)[0]
 
     def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
         """Return the gradients at the present parameters, of this process and without the penalty."""
@@ -84,10 +93,10 @@ class Losses:
         return [None if one is None else one * self._unscale for one in found]
 
     def _penalty(self) -> float:
+        """Return this process's share of the penalty."""
         return sum(
-            decay / 2 * float(one.detach().double().square().sum())
+            decay / 2 * float(local_of(one).double().square().sum()) * spread_of(one, self._among).share
             for decay, parameters in self._decayed
-            if decay
             for one in parameters
         )
 

@@ -21,6 +21,7 @@ from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE
 from pesky.torch.passes.bundle import Bundle, Start
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.shards import sums_of
 from pesky.torch.step import alarm, decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
@@ -226,8 +227,11 @@ class _Step(NamedTuple):
 
         Half precision rounds most of a short step away, so that the loss seems to bend.
         """
+        parts = self.direction.parts
         powers = [
             torch.finfo(part.theta.dtype).eps * (sample_of(part, part.theta)[0] * part.theta).abs().sum()
-            for part in self.direction.parts
+            for part in parts
         ]
-        return float(sum(powers)) / 2
+        if parts[0].spread is None:
+            return float(sum(powers)) / 2
+        return sum(sums_of([float(power) for power in powers], [part.spread for part in parts])) / 2
