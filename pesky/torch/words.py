@@ -41,8 +41,8 @@ NO_CURVATURE = (
     "step() found gradients but no curvature. Three ways to get it: "
     "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
     "optimizer.backward(loss) in place of loss.backward(); or, once, "
-    "optimizer.watch(model, loss_module), or optimizer.watch(model) if it returns its loss, where the loop "
-    "is not yours"
+    "optimizer.watch(model, loss_module), or optimizer.watch(model) if it returns its loss, where the "
+    "loop is not yours"
 )
 FOREIGN = (
     "load_state_dict: this is the state of another optimizer, of which nothing can be used; "

@@ -106,6 +106,7 @@ class Checkpointed(nn.Module):
         return last(checkpoint(nn.Sequential(*middle), first(x), use_reentrant=self.reentrant))
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints_change_nothing(reentrant):
     task, other = Task(nn.Linear(16, 16)), Task(nn.Linear(16, 16))
