@@ -327,7 +327,7 @@ class SteppingOptimizer(Optimizer):
         if reason is None:
             self.counters["steps"] += 1
             self._say("stuck", self.progress.note_step(self.scale))
-            if self._watched and self.counters["steps"] >= words.IDLE:
+            if self._watched and not self._inside and self.counters["steps"] >= words.IDLE:
                 self._say("idle", words.idle(idle(self._watched)))
             return
         for one in reversed(self._pending.first_passes):

@@ -43,7 +43,8 @@ NO_CURVATURE = (
     "step() found gradients but no curvature. Three ways to get it: "
     "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
     "optimizer.backward(loss) in place of loss.backward(); or, once, "
-    "optimizer.watch(loss_module_or_model) where the loop is not yours"
+    "optimizer.watch(model, loss_module), or optimizer.watch(model) if it returns its loss, where the "
+    "loop is not yours"
 )
 WATCHES_SHARDS = (
     "watch cannot measure the curvature of parameters that are sharded (DTensors), whose gradients are "
