@@ -101,6 +101,12 @@ def test_a_loss_that_is_not_finite_in_one_process_is_skipped_by_all(processes, h
     assert all(bool(one.isfinite().all()) for one in results[0]["parameters"])
 
 
+def test_an_exception_in_one_process_ends_others_that_wait_for_it_elsewhere(processes):
+    told, raised = [of_rank["failing early", ""] for of_rank in processes[2]]
+    assert raised == "ValueError: no such batch"
+    assert told.startswith("RuntimeError")
+
+
 @pytest.mark.parametrize("how", WAYS)
 def test_an_exception_in_one_process_ends_the_step_of_all(processes, how):
     told, raised = [of_rank[f"failing {how}", ""] for of_rank in processes[2]]
