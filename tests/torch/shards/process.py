@@ -102,8 +102,7 @@ def messages(how, mine):
     net = spread(model_of(case.model), how)
     optimizer = optimizer_of(net, case)
     train(net, optimizer, case, mine, last=10)
-    moves = optimizer.counters["moves"]
-    optimizer.counters |= {"measured": moves, "accident": -1000, "moves": moves + 1 - moves % 2}
+    optimizer.counters |= {"measured": 400, "moves": 401}  # so many that both are rare
     sent = []
     send = distributed.all_reduce
 

@@ -14,7 +14,11 @@ from tests.torch.loops import close, same
 from tests.torch.shards.process import LOADED, RUNS, SAVED, SPOILED, WAYS
 from tests.torch.shards.training import CASES, SAMPLES, found, model_of, optimizer_of, train
 
-pytestmark = [pytest.mark.subprocess, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.subprocess,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*no curvature of its own"),
+]
 
 PAGE = Path(__file__).parents[3] / "docs" / "distributed.md"
 COUNTS = (4, 2, 1)
