@@ -21,7 +21,7 @@ __all__ = [
     "sums_over",
 ]
 
-_PATIENCE = timedelta(seconds=30)
+_PATIENCE = timedelta(seconds=20)
 
 
 def is_distributed() -> bool:
@@ -58,8 +58,8 @@ def largest_over(numbers: Sequence[float], group: Any) -> list[float]:
 def sum_unless_failed(compute: Callable[[], float], group: Any) -> float:
     """Return the sum of what processes compute; if that raises an exception in one, it does in all.
 
-    Without it others would wait for ever. The one that fails waits for them a while only: they may be
-    elsewhere, and learn of it from the end of its process.
+    Without it others would wait for ever. The one that fails waits for them a while only. They may be
+    elsewhere, in a message of their own, which ends when this one gives up and closes its connections.
     """
     if group is None:
         return compute()
@@ -67,8 +67,9 @@ def sum_unless_failed(compute: Callable[[], float], group: Any) -> float:
         number = compute()
     except Exception:
         with suppress(RuntimeError):
-            work = distributed.all_reduce(_message([0.0, 1.0], group), group=group, async_op=True)
-            work.wait(_PATIENCE)
+            options = distributed.AllreduceOptions()
+            options.timeout = _PATIENCE  # after which the process can end, too
+            group.allreduce([_message([0.0, 1.0], group)], options).wait()
         raise
     total, failed = sums_over([number, 0.0], group)
     if failed:

@@ -1,6 +1,7 @@
 """One of several processes: `python -m tests.torch.shards.process folder rank count`."""
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
@@ -14,6 +15,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from pesky.torch import processes
 from tests.torch.shards.training import CASES, SAMPLES, found, model_of, optimizer_of, spread, train
 
 SOME = ("measuring, words", "measuring, global", "following, words", "paper, block")
@@ -61,13 +63,18 @@ def loaded(folder, name, how, mine):
     return found(net, optimizer)
 
 
-def fails(how, rank):
-    """Return what a process is told whose neighbour's closure raises an exception."""
+def fails(how, rank, early=False):
+    """Return what a process is told whose neighbour's closure raises an exception.
+
+    If that is so early that it is waited for inside a module, connections are closed then.
+    """
     net = spread(model_of("mlp"), how)
     optimizer = optimizer_of(net, CASES["measuring"])
     part = torch.zeros(2, 10, dtype=torch.float64)
 
     def loss():
+        if early and rank == 1:
+            raise ValueError("no such batch")
         output = net(part).square().mean()
         if rank == 1:
             raise ValueError("no such batch")
@@ -95,8 +102,7 @@ def messages(how, mine):
     net = spread(model_of(case.model), how)
     optimizer = optimizer_of(net, case)
     train(net, optimizer, case, mine, last=10)
-    moves = optimizer.counters["moves"]
-    optimizer.counters |= {"measured": moves, "accident": -1000, "moves": moves + 1 - moves % 2}
+    optimizer.counters |= {"measured": 400, "moves": 401}  # so many that both are rare
     sent = []
     send = distributed.all_reduce
 
@@ -129,8 +135,9 @@ def main(folder, rank, count):
                 results[f"spoiled {how}", name] = trained(how, name, mine, spoil=spoil)
             results[f"messages {how}", ""] = messages(how, mine)
             results[f"failing {how}", ""] = fails(how, rank)
+        with mock.patch.object(processes, "_PATIENCE", timedelta(seconds=2)):
+            results["failing early", ""] = fails("fsdp", rank, early=True)
     torch.save(results, folder / f"{count}-{rank}.pt")
-    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,11 @@ from tests.torch.loops import close, same
 from tests.torch.shards.process import LOADED, RUNS, SAVED, SPOILED, WAYS
 from tests.torch.shards.training import CASES, SAMPLES, found, model_of, optimizer_of, train
 
-pytestmark = [pytest.mark.subprocess, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.subprocess,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*no curvature of its own"),
+]
 
 PAGE = Path(__file__).parents[3] / "docs" / "distributed.md"
 COUNTS = (4, 2, 1)
@@ -99,6 +103,12 @@ def test_a_loss_that_is_not_finite_in_one_process_is_skipped_by_all(processes, h
     assert results[0]["counters"] == results[1]["counters"]
     assert same(results[0]["parameters"], results[1]["parameters"])
     assert all(bool(one.isfinite().all()) for one in results[0]["parameters"])
+
+
+def test_an_exception_in_one_process_ends_others_that_wait_for_it_elsewhere(processes):
+    told, raised = [of_rank["failing early", ""] for of_rank in processes[2]]
+    assert raised == "ValueError: no such batch"
+    assert told.startswith("RuntimeError")
 
 
 @pytest.mark.parametrize("how", WAYS)
