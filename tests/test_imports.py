@@ -23,13 +23,15 @@ LEVELS = (
 )
 # The same within pesky/torch: calls of a step go up this list from its end.
 TORCH_LEVELS = (
-    ("outcome", "settings", "words"),
+    ("outcome", "processes", "settings", "words"),
+    ("shards",),
     ("passes",),
     ("curvature",),
     ("loss",),
     ("step",),
-    ("checkpoints", "explain", "progress"),
+    ("checkpoints", "explain", "portable", "progress"),
     ("stepping",),
+    ("watching",),
     ("vsgd",),
     ("__init__",),
 )

@@ -2,9 +2,11 @@
 
 One `VSGD.minimize(closure)` goes through these stages, each a folder or a file:
 
-1. `vsgd.py`, the ways to call it, runs the closure and decides what the step wants to know;
+1. `vsgd.py`, the ways to call it, runs the closure; `watching.py` decides what the step wants to know,
+   and hears of somebody else's loop;
 2. `loss/` takes the loss in: backward passes and what they leave for the step (`backward.py`), a loss
-   evaluated again elsewhere (`again.py`), somebody else's loop (`watch.py`);
+   evaluated again elsewhere (`again.py`), by a closure that runs backward (`rerun.py`), by calling
+   watched modules again (`watch.py`, `calls.py`, `head.py`);
 3. `curvature/` measures the diagonal curvature of the loss: bbprop walks the graph (`walk.py`), one rule
    for each operation (`rules/`); other sources where it cannot (`choice.py`, `sources.py`);
 4. `stepping.py` and `step/` turn gradients and curvatures into a step: parameters become parts, parts

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from pesky.errors import InputError
+from pesky.torch.shards import local_of
 from pesky.torch.step.levels import NO_LEVEL, State, has_level, mean_of
 from pesky.torch.step.parts import keep
 
@@ -58,7 +59,8 @@ def check_shapes(state_dict: dict[str, Any], parameters: Sequence[Tensor]) -> No
         )
     for place, (number, parameter) in enumerate(zip(numbers, parameters, strict=True)):
         for name, value in state_dict["state"].get(number, {}).items():
-            wanted = parameter.shape[:1] if name in _BY_ROWS else parameter.shape
+            shape = local_of(parameter).shape
+            wanted = shape[:1] if name in _BY_ROWS else shape
             if isinstance(value, Tensor) and value.shape != wanted:
                 raise InputError(
                     f"state_dict has {name!r} of shape {tuple(value.shape)} for parameter {place} of "

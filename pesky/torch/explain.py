@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from pesky import rule
 from pesky.length import length_of
 from pesky.torch.passes.eager import curvature_at
+from pesky.torch.shards import local_of
 from pesky.torch.step.levels import has_level, level_of
 from pesky.torch.step.parts import is_collecting
 
@@ -125,6 +126,9 @@ def explain(optimizer: Any) -> Explanation:
     rows = []
     for name, parameter, group in named_parameters(optimizer):
         state = optimizer.state.get(parameter, {})
+        if local_of(parameter).numel() == 0 and parameter.numel() > 0:
+            rows.append(ParameterReport(name, tuple(parameter.shape), "other processes have it"))
+            continue
         seen = _seen(optimizer, group, state) if state else None
         quartiles = (
             {} if seen is None else {key: _quartiles(value) for key, value in seen._asdict().items()}
@@ -142,7 +146,8 @@ def explain(optimizer: Any) -> Explanation:
         rows,
         str(verdict),
         told,
-        state_bytes(optimizer) / max(1, sum(one.numel() for _, one, _ in named_parameters(optimizer))),
+        state_bytes(optimizer)
+        / max(1, sum(local_of(one).numel() for _, one, _ in named_parameters(optimizer))),
     )
 
 
@@ -171,7 +176,7 @@ def mean_rates(optimizer: Any) -> dict[str, float]:
     for name, parameter, group in named_parameters(optimizer):
         state = optimizer.state.get(parameter, {})
         seen = _seen(optimizer, group, state) if state else None
-        rates[name] = 0.0 if seen is None else float(seen.rate.double().mean())
+        rates[name] = 0.0 if seen is None or seen.rate.numel() == 0 else float(seen.rate.double().mean())
     return rates
 
 

@@ -4,7 +4,7 @@ from copy import deepcopy
 from math import inf, log2
 from typing import Any
 
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.optim import Optimizer
 
 from pesky import length, rule
@@ -19,14 +19,17 @@ from pesky.torch.checkpoints import (
     without_previous,
 )
 from pesky.torch.curvature.choice import CurvatureSource
-from pesky.torch.loss.again import Losses, Manner
+from pesky.torch.loss.again import Manner
 from pesky.torch.loss.backward import Backward, Pending, unscaling
-from pesky.torch.loss.processes import mean_of, process_group
-from pesky.torch.loss.watch import Watched, is_registered
+from pesky.torch.loss.losses import Losses
+from pesky.torch.loss.watch import Watch, idle
 from pesky.torch.outcome import NO_GRADIENT, NO_REPEAT, NOT_FINITE, SCALER, Outcome
 from pesky.torch.passes.bundle import Part, Start
+from pesky.torch.portable import is_preparation, ported, unported
+from pesky.torch.processes import is_distributed, size_of, sums_over
 from pesky.torch.progress import Progress
 from pesky.torch.settings import check_flag, check_group, check_parameters
+from pesky.torch.shards import group_of, is_anywhere, local_of, spreads_of, sums_of
 from pesky.torch.step import following, measuring, paper
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.distributed import average_curvature
@@ -78,6 +81,8 @@ class SteppingOptimizer(Optimizer):
             "accident": 0,  # moves before the last step that was too long
             "form": "paper" if self.dialect == "paper" else None,  # or measuring, following; None: open
             "repeats": True,  # whether a closure that is called again computes the same loss
+            "trains_anyway": False,  # whether a watched model learns in evaluation mode
+            "portable": False,  # whether torch.distributed.checkpoint has asked for the state
         }
         self.collective = Collective()
         self.progress = Progress()
@@ -86,15 +91,19 @@ class SteppingOptimizer(Optimizer):
         """Set up what lives between two steps only."""
         self._pending = Pending()
         self._backward = Backward(self._source, self._pending)
-        self._places = Places(self.state, self.collective)
+        self._places = Places(self.state, self.collective, self._is_anywhere)
         # Whether there are sparse gradients.
         self._by_rows = any(isinstance(one.get("initial"), Tensor) for one in self.state.values())
         self._inside = False  # of minimize, which swaps parameters itself
         self._manner = Manner()
-        self._watched: list[Watched] = []
+        self._in_closure = False  # of `step`, which runs the backward pass itself
+        self._watched: list[Watch] = []
         self._said: set[str] = set()
 
     # --- What is measured, and when --------------------------------------------------------------------
+
+    def _all_parameters(self) -> list[Tensor]:
+        return [one for group in self.param_groups for one in group["params"]]
 
     def _parameters(self) -> list[Tensor]:
         return [one for group in self.param_groups for one in group["params"] if one.requires_grad]
@@ -130,13 +139,17 @@ class SteppingOptimizer(Optimizer):
             for name in ("lr", "weight_decay"):
                 check_number(name, float(group[name]), least=0)
             check_flag("decoupled_weight_decay", group["decoupled_weight_decay"])
+        if not self.state and not self._pending.passes and is_preparation(self.param_groups):
+            self.counters["portable"] = True
+            return
         parts = self._parts()
         self._conclude(self._outcome(parts) if parts else Outcome(skipped=NO_GRADIENT))
 
     def _parts(self) -> list[Part]:
-        has_levels = self.dialect == "robust"
+        has_levels, values = self.dialect == "robust", self._pending.values
+        spreads = spreads_of(self._all_parameters(), self._among())
         parts = [
-            part_of(one, self._pending.values.pop(one, None), group, self.state[one], has_levels)
+            part_of(one, values.pop(one, None), group, self.state[one], has_levels, spreads.get(one))
             for group in self.param_groups
             for one in group["params"]
             if one.grad is not None and one.requires_grad and one.numel() > 0
@@ -144,22 +157,30 @@ class SteppingOptimizer(Optimizer):
         self._by_rows |= any(part.rows is not None for part in parts)
         return parts
 
+    def _among(self) -> Any:
+        """Return the group of processes that train together; None where there is nothing to agree on."""
+        return group_of(self._all_parameters(), self.process_group)
+
+    def _is_anywhere(self, is_here: bool) -> bool:
+        """Whether something is so in any of the processes that hold parts of parameters."""
+        return is_anywhere(is_here, self._all_parameters(), self._among())
+
     def _outcome(self, parts: list[Part]) -> Outcome:
         """Take a step, if losses and gradients are such that one can be taken."""
         pending = self._pending
         if pending.shown_loss is not None:
             self.progress.note_loss(pending.shown_loss)
-        is_parallel = distributed.is_available() and distributed.is_initialized()
-        among = process_group(self.process_group) if is_parallel else None
+        among = self._among()
         if self.counters["form"] == "following":
             self._look_for_trouble(among)
         if self.counters["form"] != "measuring":
             return self._advance(parts, None, among)
         if not pending.evaluations:
             raise InputError(words.NO_AGAIN)
-        if not self._inside:
-            self._places.enter(visible_is_iterate=True)
-        losses = Losses(pending.evaluations, self.param_groups, among)
+        factors = self._factors()
+        if factors is None:
+            return Outcome(skipped=SCALER)
+        losses = Losses(pending.evaluations, self.param_groups, among, factors[1])
         try:
             outcome = measuring.trouble(losses, self.collective, self._places)
             if outcome.skipped is not None:
@@ -176,8 +197,7 @@ class SteppingOptimizer(Optimizer):
         loss = self._pending.shown_loss
         if loss is None:
             return
-        if among is not None:
-            loss = mean_of(loss, among)
+        (loss,) = sums_over([loss / size_of(among)], among)
         if following.has_trouble(self.collective, loss):
             following.start_anew(self.state.values(), self.collective)
             self._go_on_from(loss)
@@ -215,8 +235,16 @@ class SteppingOptimizer(Optimizer):
         elif losses is None:
             outcome = following.step(bundles, start, self.collective)
         else:
-            places, interval, is_due = self._places, self._loss_every(), self._is_loss_due()
-            outcome = measuring.step(bundles, start, losses, self.collective, places, interval, is_due)
+            outcome = measuring.step(
+                bundles,
+                start,
+                losses,
+                self.collective,
+                self._places,
+                self._loss_every(),
+                self._is_loss_due(),
+                self._pending.left,
+            )
         self._note_curvature(has_curvature, accidents, bool(new))
         self.counters["moves"] += not new and outcome.skipped is None
         still = [part for part in new if is_collecting(part.state, self.init_batches)]
@@ -249,9 +277,9 @@ class SteppingOptimizer(Optimizer):
         pending = self._pending
         measured = pending.passes > 0
         if self._is_due() and not measured and not pending.spared:
-            idle = words.idle(self._idle_watched())
-            raise InputError(f"{words.NO_CURVATURE}; {idle}" if idle else words.NO_CURVATURE)
-        factors = unscaling(self, pending)
+            told = words.idle(idle(self._watched))
+            raise InputError(f"{words.NO_CURVATURE}; {told}" if told else words.NO_CURVATURE)
+        factors = self._factors()
         if factors is None:
             return Outcome(skipped=SCALER)
         if among is None and not pending.is_finite:  # others wait for this process; gradients will tell
@@ -270,21 +298,27 @@ class SteppingOptimizer(Optimizer):
             self._say("unreached", words.unreached(unreached, len(parts)))
         return Outcome()
 
+    def _factors(self) -> tuple[float, float] | None:
+        """Return what takes a GradScaler's factor off; None if it wants the step skipped anywhere."""
+        factors = unscaling(self, self._pending)
+        is_scaled = getattr(self, "found_inf", None) is not None
+        return None if is_scaled and self._is_anywhere(factors is None) else factors
+
     def _make_curved(self, parts: list[Part], loss: float) -> None:
         """Give tensors that the loss is linear in, and that have a gradient, Polyak's curvature."""
         flat = []
-        for part in parts:
-            if part.curvature is None or not has_level(part.state):
-                continue
-            if bool(part.curvature.any()):
+        known = [part for part in parts if part.curvature is not None and has_level(part.state)]
+        curved = [float(part.curvature.any()) for part in known if part.curvature is not None]
+        for part, is_curved in zip(known, sums_of(curved, [one.spread for one in known]), strict=True):
+            if is_curved:
                 part.state["is_flat"] = False
             elif part.state["is_flat"]:
                 flat.append(part)
         if flat:
             polyak_curvature(flat, bundles_of(parts, self.init_batches), loss)
 
-    def _conclude(self, outcome: Outcome) -> None:
-        """Count the step, or say why it was not taken."""
+    def _conclude(self, outcome: Outcome, problem: str | None = None) -> None:
+        """Count the step, or say why it was not taken; `problem`: why a watched loss does not repeat."""
         if outcome.undo:
             self._undo()
         if outcome.held:
@@ -293,15 +327,15 @@ class SteppingOptimizer(Optimizer):
         if reason is None:
             self.counters["steps"] += 1
             self._say("stuck", self.progress.note_step(self.scale))
-            if self._watched and self.counters["steps"] >= words.IDLE:
-                self._say("idle", words.idle(self._idle_watched()))
+            if self._watched and not self._inside and self.counters["steps"] >= words.IDLE:
+                self._say("idle", words.idle(idle(self._watched)))
             return
-        for one in self._pending.first_passes:
+        for one in reversed(self._pending.first_passes):
             one.forget_buffers()
         self.counters["skipped"][reason] = self.counters["skipped"].get(reason, 0) + 1
         message = self.progress.note_skip(reason)
         if reason == NO_REPEAT:
-            self._stop_repeating()
+            self._stop_repeating(problem)
         else:
             self._say(reason, message)
 
@@ -312,9 +346,10 @@ class SteppingOptimizer(Optimizer):
             self._places.undo()
             self._places.stay()
         elif self.counters["form"] == "following":
-            following.undo(self.state.items(), self.collective)
+            moving = ((one, state) for one, state in self.state.items() if one.requires_grad)
+            following.undo(((local_of(one), state) for one, state in moving), self.collective)
 
-    def _stop_repeating(self) -> None:
+    def _stop_repeating(self, problem: str | None) -> None:
         """Go on without second evaluations, as their losses have nothing to do with the first one."""
         self.counters["repeats"] = False
         if self._source.choice == "finite-difference":
@@ -326,9 +361,8 @@ class SteppingOptimizer(Optimizer):
             forget_level(state)  # it may come from two losses that have nothing to do with each other
         self.counters["measured"] = None
         self.collective.forget()
-        self._say(
-            "repeat", f"losses are evaluated again, which needs a {words.REPEATS_NOT}; going on without"
-        )
+        is_watched = problem is not None or any(one.is_noted for one in self._pending.evaluations)
+        self._say("repeat", words.watched(problem) if is_watched else words.NO_REPEATS)
 
     @property
     def scale(self) -> float | None:
@@ -350,14 +384,6 @@ class SteppingOptimizer(Optimizer):
             self._said.add(name)
             words.say(message)
 
-    def _idle_watched(self) -> list[str]:
-        """Return the names of modules that are watched and have had no loss to see."""
-        return [
-            name
-            for name, watcher, handle in self._watched
-            if is_registered(handle) and not watcher.has_seen_loss
-        ]
-
     # --- What torch expects of an optimizer --------------------------------------------------------
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -378,16 +404,19 @@ class SteppingOptimizer(Optimizer):
         state = super().state_dict()
         for group in state["param_groups"]:
             group["shared"] = dict(group["shared"])  # ours changes with every step
-        return {
-            **state,
+        rest = {
             "counters": deepcopy(self.counters),
             "collective": self.collective.as_dict(),
             "progress": self.progress.as_dict(),
         }
+        if self.counters.get("portable") or is_distributed():
+            state = ported(state, self.param_groups, rest, self.dialect == "robust")
+        return {**state, **rest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from where `state_dict` was called."""
         check_keys(state_dict)
+        state_dict = unported(state_dict)
         if is_foreign(state_dict):
             words.say(words.FOREIGN)
             return
@@ -400,6 +429,8 @@ class SteppingOptimizer(Optimizer):
                 "repeats": True,
                 "measured": None,
                 "accident": 0,
+                "trains_anyway": False,
+                "portable": False,
                 **deepcopy(state_dict["counters"]),
             }
         if "collective" in state_dict:

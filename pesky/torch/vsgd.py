@@ -5,7 +5,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from pesky.errors import InputError, check_count, check_number
 from pesky.torch import words
@@ -13,23 +12,24 @@ from pesky.torch.curvature.choice import Choice, CurvatureSource
 from pesky.torch.explain import Explanation, explain, mean_rates
 from pesky.torch.loss.again import (
     Evaluation,
-    RandomState,
+    FirstPass,
     check_closure,
     first_pass,
     given_again,
+    is_repeating,
     put_back,
 )
-from pesky.torch.loss.backward import Wanted, check_loss, scale_of
-from pesky.torch.loss.watch import Watched, Watcher, check_module
+from pesky.torch.loss.backward import check_loss, scale_of
+from pesky.torch.loss.watch import Watch, check_module
 from pesky.torch.settings import Granularity, check_choice, check_flag
-from pesky.torch.stepping import SteppingOptimizer
+from pesky.torch.watching import WatchingOptimizer
 
 __all__ = ["VSGD"]
 
 Dialect: TypeAlias = Literal["paper", "robust"]
 
 
-class VSGD(SteppingOptimizer):
+class VSGD(WatchingOptimizer):
     """Learning rates that set themselves ("No More Pesky Learning Rates", Schaul et al., 2013).
 
     At every step the rate that most decreases the expected loss is estimated for each entry of each
@@ -134,11 +134,11 @@ class VSGD(SteppingOptimizer):
         records = torch.is_grad_enabled()
         try:
             self._inside = True
-            loss, state, buffers = first_pass(closure)
+            first = first_pass(closure, check_loss, self._among())
             try:
-                self._minimize(closure, loss, state, buffers)
+                self._minimize(closure, first)
             except BaseException:
-                put_back(buffers)
+                put_back(first.buffers)
                 raise
             if is_measuring:
                 self._places.show()
@@ -150,23 +150,17 @@ class VSGD(SteppingOptimizer):
             self._inside = False
             self._pending.clear()
             torch.set_grad_enabled(records)  # an interrupt may have come between two modes
-        return loss.detach()
+        return first.loss.detach()
 
-    def _minimize(
-        self,
-        closure: Callable[[], Tensor],
-        loss: Tensor,
-        state: RandomState,
-        buffers: dict[Tensor, Tensor],
-    ) -> None:
+    def _minimize(self, closure: Callable[[], Tensor], first: FirstPass) -> None:
         """Do what is left of a step after the first pass of its closure."""
-        check_loss(loss)
         if any(one.grad is not None for one in self._parameters()):
             self._forget_gradients()
             raise InputError(words.RUNS_BACKWARD)
-        evaluation = Evaluation(closure, loss, state, buffers, self._manner)
+        evaluation = Evaluation(closure, first.loss, first.state, first.buffers, self._manner)
+        evaluation.mean = first.mean
         again = closure if self.counters["repeats"] else None
-        self._count_source(self._backward.run(loss, self._wanted(), again, state))
+        self._count_source(self._backward.run(first.loss, self._wanted(), again, first.state))
         self._pending.first_passes = [evaluation]
         if self.counters["form"] == "measuring":
             self.collective.has_statistics |= evaluation.has_statistics
@@ -175,8 +169,10 @@ class VSGD(SteppingOptimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients, and curvatures with them; a closure that `minimize` calls need not."""
-        if not self._inside:
+        if not self._inside or self._in_closure:
             self._forget_gradients(set_to_none)
+            if not is_repeating():
+                self._pending.clear()
 
     def _forget_gradients(self, set_to_none: bool = True) -> None:
         if set_to_none:  # without what torch records for its profiler
@@ -185,7 +181,6 @@ class VSGD(SteppingOptimizer):
                     one.grad = None
         else:
             super().zero_grad(set_to_none)
-        self._pending.clear()
 
     def backward(
         self, loss: Tensor, *, again: Callable[[], Tensor] | None = None, scaler: Any = None
@@ -198,48 +193,62 @@ class VSGD(SteppingOptimizer):
         check_loss(loss)
         if again is not None:
             check_closure(again, "again")
-        self._decide_form(can_repeat=again is not None)
+        scale = scale_of(scaler)
+        if is_repeating():
+            (loss if scale is None else loss * scale).backward()  # type: ignore[no-untyped-call]
+            return
+        head = self._head(loss) if again is None else None
+        self._decide_form(can_repeat=again is not None or head is not None)
         is_measuring = self.counters["form"] == "measuring"
-        if is_measuring and again is None:
+        is_rerun = self._in_closure and is_measuring and head is None
+        if is_measuring and again is None and head is None and not is_rerun:
             raise InputError(words.NO_AGAIN)
+        if head is not None:
+            self._backward_from(head, loss, scale)
+            return
         repeated = again if self.counters["repeats"] else None
-        source = self._backward.run(loss, self._wanted(), repeated, scale=scale_of(scaler))
+        source = self._backward.run(loss, self._wanted(), repeated, scale=scale, is_rerun=is_rerun)
         self._count_source(source)
         if is_measuring and again is not None:
             is_due = self._is_loss_due()
             self._pending.evaluations.append(given_again(again, loss, is_due, self._manner))
 
-    def watch(self, module: nn.Module, *, scaler: Any = None) -> RemovableHandle:
-        """Measure curvature inside every `loss.backward()`, for a loss that this module computes.
+    def watch(self, module: nn.Module, loss: nn.Module | None = None, *, scaler: Any = None) -> Watch:
+        """Take part in a loop that is somebody else's, with its `loss.backward()` and `step()`.
 
-        The module is a loss, or a model whose output is or holds the loss (`.loss`, `["loss"]`, first).
-        Only what the module computes is seen: penalties added to its loss afterwards are not.
+        The module is a model whose output is or holds the loss (`.loss`, `["loss"]`, first), or a model
+        together with the `loss` module that its output goes to: batches are then evaluated again as by
+        `minimize`. A loss module alone lets curvature be measured, and nothing be evaluated again.
+        Passes of a watched model in training mode see the iterate, others the better of iterate and
+        average. Only what the modules compute is seen: penalties added to the loss afterwards are not.
         Give the GradScaler if `scaler.unscale_` is called. Returns a handle with `remove()`.
         """
         check_module(module)
-        watcher = Watcher(self, scaler)
-        handle = module.register_forward_hook(watcher)
-        self._watched.append(Watched(type(module).__name__, watcher, handle))
-        return handle
-
-    def _watched_backward(self, loss: Tensor, upstream: Tensor, scaler: Any) -> None:
-        """Measure a watched loss, unless it is one of our own passes that has come to it."""
-        if not self._backward.is_running:
-            self._decide_form(can_repeat=False)
-            self._count_source(self._backward.run_inside(loss, self._wanted(), upstream, scaler))
+        if loss is not None:
+            check_module(loss)
+        if self._has_shards():
+            raise InputError(words.WATCHES_SHARDS)
+        watch = Watch(self, module, loss, scaler)
+        self._watched.append(watch)
+        return watch
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step with the gradients and curvatures that backward passes left."""
-        loss = None
-        if closure is not None:
-            check_closure(closure)
-            with torch.enable_grad():  # it runs backward itself, as torch's optimizers expect
-                loss = closure()
-        try:
-            self._step()
-        finally:
-            self._pending.clear()
+        """Take a step with the gradients and curvatures that backward passes left.
+
+        A closure runs the backward pass itself and returns the loss. In the robust dialect it may be
+        called several times, as if it was called once; the parameters are afterwards the better of
+        iterate and average.
+        """
+        if closure is None:
+            self._take_step()
+            return None
+        check_closure(closure)
+        if self._closure_decides():
+            return self._rerun(closure)
+        with torch.enable_grad():
+            loss = closure()
+        self._take_step()
         return loss
 
     def explain(self) -> Explanation:
@@ -249,26 +258,3 @@ class VSGD(SteppingOptimizer):
     def rates(self) -> dict[str, float]:
         """Return every parameter's mean rate by its name, for logging."""
         return mean_rates(self)
-
-    # --- What is measured, and when --------------------------------------------------------------------
-
-    def _decide_form(self, can_repeat: bool) -> None:
-        """Let the first backward pass decide whether losses are evaluated again."""
-        if self.counters["form"] is None:
-            self.counters["form"] = "measuring" if can_repeat else "following"
-
-    def _wanted(self) -> Wanted:
-        """Return what the next step wants of a backward pass."""
-        return Wanted(
-            is_due=self._is_due(),
-            parameters=self._parameters(),
-            seed=self.counters["steps"],
-            known_curved="bbprop" in self.counters["sources"],
-            for_levels=self.dialect == "robust" and not self._by_rows,
-            copies=self._places.iterates(),
-        )
-
-    def _count_source(self, source: str | None) -> None:
-        if source is not None:
-            sources = self.counters["sources"]
-            sources[source] = sources.get(source, 0) + 1

@@ -8,20 +8,25 @@ __all__ = [
     "FOREIGN",
     "HELD",
     "IDLE",
+    "NOT_GATHERED",
     "NO_AGAIN",
     "NO_CURVATURE",
+    "NO_REPEATS",
     "REPEATS_NOT",
     "RUNS_BACKWARD",
+    "WATCHES_SHARDS",
     "idle",
     "low_lr",
     "say",
     "unreached",
+    "watched",
 ]
 
 REPEATS_NOT = (
     "closure that computes the same loss when it is called again, and this one does not: draw the batch "
     "(and random numbers other than torch's) before optimizer.minimize(closure), not inside the closure"
 )
+NO_REPEATS = f"losses are evaluated again, which needs a {REPEATS_NOT}; going on without"
 RUNS_BACKWARD = (
     "closure must only compute the loss; got one that called backward(), which minimize() does itself: "
     "leave zero_grad() and backward() out of it"
@@ -38,7 +43,17 @@ NO_CURVATURE = (
     "step() found gradients but no curvature. Three ways to get it: "
     "optimizer.minimize(lambda: loss_fn(model(x), y)) for a whole step; "
     "optimizer.backward(loss) in place of loss.backward(); or, once, "
-    "optimizer.watch(loss_module_or_model) where the loop is not yours"
+    "optimizer.watch(model, loss_module), or optimizer.watch(model) if it returns its loss, where the "
+    "loop is not yours"
+)
+WATCHES_SHARDS = (
+    "watch cannot measure the curvature of parameters that are sharded (DTensors), whose gradients are "
+    "still on their way: use optimizer.minimize(closure), or optimizer.backward(loss) in place of "
+    "loss.backward()"
+)
+NOT_GATHERED = (
+    "curvature cannot be measured on the graph of parameters that are DTensors, unless fully_shard "
+    "gathers all of them: use optimizer.minimize(closure), with no curvature or 'finite-difference'"
 )
 FOREIGN = (
     "load_state_dict: this is the state of another optimizer, of which nothing can be used; "
@@ -54,6 +69,15 @@ def idle(names: Sequence[str]) -> str:
     if not names:
         return ""
     return f"the watched {', '.join(names)} has produced no loss yet: watch the module that computes it"
+
+
+def watched(problem: str | None) -> str:
+    """Say that a watched loss cannot be evaluated again, and why, if that is known."""
+    why = problem or "its loss is another one when the same forward pass is done again"
+    return (
+        f"the loss cannot be evaluated again: {why}. Going on without second evaluations, which "
+        "learns more slowly; optimizer.minimize(closure) needs no watch"
+    )
 
 
 def unreached(count: int, of: int) -> str:

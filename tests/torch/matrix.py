@@ -72,14 +72,15 @@ def by_watch(optimizer, loss):
 
 class Way(NamedTuple):
     step: Callable[..., Any]  # one step of an optimizer on what computes a loss; returns the loss
-    watches: bool = False  # whether the optimizer watches the model
+    watches: str = ""  # what the optimizer watches: the "model", or a "loss" alone
 
 
 WAYS = {
     "minimize": Way(by_minimize),
     "backward": Way(by_backward),
     "again": Way(partial(by_backward, repeats=True)),
-    "watch": Way(by_watch, watches=True),
+    "watch": Way(by_watch, watches="model"),
+    "watch loss": Way(by_watch, watches="loss"),
     "step": Way(by_step),
     "step again": Way(partial(by_step, repeats=True)),
 }
@@ -238,9 +239,12 @@ class Reason(NamedTuple):
 _ONCE = "a loss that is given once cannot be evaluated again"
 _TWICE = "a loss that can be evaluated again is measured, not followed"
 IMPOSSIBLE = [
-    *(Reason("measuring", way, None, _ONCE) for way in ("backward", "watch", "step")),
-    *(Reason("following", way, None, _TWICE) for way in ("minimize", "again", "step again")),
-    *(Reason(None, way, "finite differences", _ONCE) for way in ("backward", "watch", "step")),
+    *(Reason("measuring", way, None, _ONCE) for way in ("backward", "watch loss")),
+    *(
+        Reason("following", way, None, _TWICE)
+        for way in ("minimize", "again", "watch", "step", "step again")
+    ),
+    *(Reason(None, way, "finite differences", _ONCE) for way in ("backward", "watch loss")),
 ]
 # A loss that was computed before `backward(loss, again=closure)` had dropout masks of its own.
 OTHER_STEPS = [Reason("measuring", None, "dropout", "the closure draws other masks than the loss had")]
@@ -296,13 +300,15 @@ class Run:
 
     def _begin(self, made, optimizer):
         self.model, self.optimizer = made, optimizer
-        self.handle = optimizer.watch(made) if self.way.watches else None
+        self.last = nn.Identity()  # what the loss goes through
+        watched = {"model": made, "loss": self.last}.get(self.way.watches)
+        self.handle = None if watched is None else optimizer.watch(watched)
 
     def train(self, steps, seed=1, factor=1.0):
         """Take steps; return their losses."""
         torch.manual_seed(seed)
         losses = [
-            self.way.step(self.optimizer, lambda x=x, y=y: factor * self.model(x, y)).item()
+            self.way.step(self.optimizer, lambda x=x, y=y: self.last(factor * self.model(x, y))).item()
             for x, y in self.kind.batches(steps, seed=seed)
         ]
         self.generator = torch.get_rng_state()

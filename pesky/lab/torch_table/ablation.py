@@ -19,7 +19,7 @@ from pesky.torch.passes.bundle import Bundle, Level, Part
 from pesky.torch.passes.eager import EagerBundle, curvature_at
 from pesky.torch.step import alarm, direction, measuring
 from pesky.torch.step.collective import Collective
-from pesky.torch.step.levels import take_level
+from pesky.torch.step.levels import take_levels
 
 __all__ = ["ABLATION_TASKS", "PARTS", "LeftOut", "without"]
 
@@ -141,7 +141,7 @@ PARTS = {
     "levels": LeftOut("all tensors have the same level", _with_rates(_alike)),
     "level-memory": LeftOut(
         "levels are means over all measurements so far",
-        _with(direction, "take_level", partial(take_level, longest=inf)),
+        _with(direction, "take_levels", partial(take_levels, longest=inf)),
     ),
     "floor": LeftOut("curvatures below their tensor's level are believed", _with_rates(_believing)),
     "entries": LeftOut("every entry's curvature is its tensor's level", _with_rates(_flat)),

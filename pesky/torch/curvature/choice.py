@@ -44,6 +44,10 @@ class CurvatureSource:
         self.choice = choice
         self._said: set[str] = set()
 
+    def waits(self, for_levels: bool) -> bool:
+        """Whether it works after the backward pass, if the loss can be evaluated again."""
+        return self.choice == "finite-difference" or (self.choice is None and for_levels)
+
     def before_backward(
         self,
         loss: Tensor,
@@ -82,6 +86,15 @@ class CurvatureSource:
                 )
             return Found("finite-difference", None)
         return self._by_walk(loss, parameters, can_repeat, seed, upstream, known_curved)
+
+    def after_backward(self, for_levels: bool) -> str | None:
+        """Return what can be measured where the graph is gone and the loss can be evaluated again."""
+        if self.choice == "finite-difference" or (self.choice is None and for_levels):
+            return "finite-difference"
+        if self.choice is not None:
+            return None
+        reason = "the closure runs backward() itself, which frees the graph"
+        return self._say(reason, Found("finite-difference", None)).source
 
     def _by_walk(
         self,

@@ -16,6 +16,8 @@ _LEAF = "AccumulateGrad"
 # What these have saved may be used once (donated buffers), or their backward runs another backward,
 # to parameters that the graph does not show.
 _UNCALLABLE = ("CompiledFunctionBackward", "CheckpointFunctionBackward")
+# Pass on what they get; what they do besides is not for other passes than backward passes.
+_MARKS = ("RegisterPostBackwardFunctionBackward",)
 
 
 class UnsupportedGraph(RuntimeError):  # noqa: N818 (says what the graph is)
@@ -100,6 +102,8 @@ class Node:
 
         A broadcast input is not summed to its own shape yet: see `summed`.
         """
+        if self.name in _MARKS:
+            return list(outputs)
         total: list[Tensor | None] = [None] * len(self.edges)
         for band in [outputs] if self.wide is None else bands(outputs, self._dtype):
             inputs, scale = self.scaled_backward(band)

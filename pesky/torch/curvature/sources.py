@@ -5,7 +5,8 @@ several passes are summed up first, with the same random signs. What they see is
 scale included: curvature is proportional to it, as the gradient is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from pesky.errors import InputError
 from pesky.torch.passes.pieces import pieces_of, sum_of_squares
+from pesky.torch.processes import sums_over
+from pesky.torch.shards import block_of, local_of, spread_of
 
 __all__ = ["Callback", "GradientsAfter", "Values", "call", "finite_difference", "hutchinson"]
 
@@ -83,21 +86,27 @@ def _signs(like: Tensor, generator: np.random.Generator) -> Tensor:
     """Return random signs of the shape and kind of a tensor, each made of one random bit."""
     count = like.numel()
     drawn = np.frombuffer(generator.bytes(-(-count // 8)), np.uint8)
-    signs = torch.from_numpy(np.unpackbits(drawn, count=count)).to(like.device, like.dtype)
-    return signs.mul_(2).sub_(1).view(like.shape)
+    return _signs_from(torch.from_numpy(np.unpackbits(drawn, count=count)), like).view(like.shape)
 
 
-def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: int) -> Values:
+def _signs_from(bits: Tensor, like: Tensor) -> Tensor:
+    return bits.to(like.device, like.dtype).mul_(2).sub_(1)
+
+
+def finite_difference(
+    gradients_after: GradientsAfter, gradients: Values, seed: int, group: Any = None
+) -> Values:
     """How the same batch's gradient changes over a small step, divided by the step as it was rounded.
 
     `gradients_after` takes parameters and a function that moves them; it returns the gradients there,
     and takes the parameters back. The step goes equally far along every axis, up or down by chance: as
     with Hutchinson's products, other parameters then add noise but no bias. Along the gradient (Schaul
     and LeCun, 2013) they add up, and rates came out ten times smaller. Signs are drawn twice rather than
-    kept: beyond what is returned, there is memory for one tensor only.
+    kept: beyond what is returned, there is memory for one tensor only. The processes of a `group` each
+    have a part of the parameters, or a copy.
     """
     parameters = list(gradients)
-    typical = _root_mean_square(parameters)
+    typical = _root_mean_square(parameters, group)
     coarsest = max((torch.finfo(one.dtype).eps for one in parameters), default=0.0)
     relative = max(_RELATIVE_STEP, coarsest**0.5)  # half precision would round shorter ones away
     length = relative * (typical if typical > 0 else 1.0)
@@ -105,8 +114,8 @@ def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: 
     def move() -> None:
         generator = np.random.default_rng(seed)
         for parameter in parameters:
-            for (piece,) in pieces_of(parameter.detach()):
-                piece.add_(_signs(piece, generator), alpha=length)
+            for signs, piece in _signed(parameter, generator):
+                piece.add_(signs, alpha=length)
 
     changed = gradients_after(parameters, move)
     generator = np.random.default_rng(seed)
@@ -114,15 +123,34 @@ def finite_difference(gradients_after: GradientsAfter, gradients: Values, seed: 
     for k, (parameter, here) in enumerate(gradients.items()):
         there, changed[k] = changed[k], None
         difference = (-here if there is None else there - here).to_dense()
-        for start, piece in pieces_of(parameter.detach(), difference):
-            step = _signs(start, generator).mul_(length).add_(start).sub_(start)
-            piece.div_(_nonzero(step))
+        for signs, start, piece in _signed(parameter, generator, difference):
+            piece.div_(_nonzero(signs.mul_(length).add_(start).sub_(start)))
         values[parameter] = difference
     return values
 
 
-def _root_mean_square(parameters: Sequence[Tensor]) -> float:
-    total = sum(sum_of_squares(parameter) for parameter in parameters)
+def _signed(parameter: Tensor, generator: np.random.Generator, *others: Tensor) -> Iterator[Any]:
+    """Cut a parameter and tensors like it into pieces, and yield random signs with each.
+
+    Signs belong to entries of the whole tensor: what a process has of it does not change them.
+    """
+    block = block_of(parameter)
+    if block is None:
+        for of_parameter, *pieces in pieces_of(local_of(parameter).detach(), *others):
+            yield _signs(of_parameter, generator), of_parameter, *pieces
+        return
+    here, (rows, *columns) = local_of(parameter), block
+    drawn = np.frombuffer(generator.bytes(-(-parameter.numel() // 8)), np.uint8)
+    first, last = (row * (parameter.numel() // len(parameter)) for row in (rows.start, rows.stop))
+    bits = np.unpackbits(drawn[first // 8 : -(-last // 8)])[first % 8 :][: last - first]
+    bits = bits.reshape(rows.stop - rows.start, *parameter.shape[1:])[:, *columns]
+    for of_piece, *pieces in pieces_of(torch.from_numpy(np.ascontiguousarray(bits)), here, *others):
+        yield _signs_from(of_piece, here), *pieces
+
+
+def _root_mean_square(parameters: Sequence[Tensor], group: Any) -> float:
+    here = sum(sum_of_squares(local_of(one)) * spread_of(one, group).share for one in parameters)
+    (total,) = sums_over([float(here)], group)
     return float((total / max(1, sum(parameter.numel() for parameter in parameters))) ** 0.5)
 
 

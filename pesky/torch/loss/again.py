@@ -1,32 +1,41 @@
 """A loss that is evaluated again: at other parameters, with the same randomness, leaving no trace."""
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.modules.module import _global_forward_pre_hooks, register_module_forward_pre_hook
 
 from pesky.errors import InputError
-from pesky.torch.loss.processes import mean_of
+from pesky.torch.loss.gathering import gathering_anew, managed
+from pesky.torch.loss.graph import edges_below, leaves_below
 from pesky.torch.passes.fused import are_same
-from pesky.torch.settings import l2_of
+from pesky.torch.processes import size_of, sum_unless_failed
+from pesky.torch.shards import gradient_here, is_sharded, local_of
 
 __all__ = [
     "Evaluation",
-    "Losses",
+    "FirstPass",
     "Manner",
     "RandomState",
+    "Unrepeatable",
     "check_closure",
     "first_pass",
     "given_again",
     "gradients_after",
     "gradients_of",
+    "is_repeating",
+    "kept_gradients",
+    "noted_buffers",
     "put_back",
+    "random_state",
+    "repeating",
+    "same_randomness",
+    "untouched_buffers",
 ]
 
 RandomState = tuple[Tensor, list[Tensor]]
@@ -108,8 +117,32 @@ def untouched_buffers() -> Iterator[None]:
 
 
 Closure = Callable[[], Tensor]
+Gradients = Callable[[Sequence[Tensor]], list[Tensor | None]]
 
-_SAME = 0.01  # of the spread of losses: what differs by less is the same loss, computed in another way
+
+class Unrepeatable(Exception):  # noqa: N818 (says what the loss is)
+    """A loss in somebody else's loop cannot be evaluated again, for the reason that is given."""
+
+
+_repeating: list[object] = []  # one for each evaluation that is going on
+
+
+@contextmanager
+def repeating() -> Iterator[None]:
+    """Let `is_repeating` say so."""
+    own = object()
+    try:
+        _repeating.append(own)
+        yield
+    finally:
+        _repeating[:] = [one for one in _repeating if one is not own]
+
+
+def is_repeating() -> bool:
+    """Whether a loss is being evaluated again, which watches of modules take no notice of."""
+    return bool(_repeating)
+
+
 _NEEDS_GRAPH = "does not require grad"  # in torch's words where a closure differentiates without a graph
 
 
@@ -147,11 +180,15 @@ class Evaluation:
     ) -> None:
         """Note what a first pass found."""
         self.is_repeatable = buffers is not None  # whether `again` has the randomness of the first pass
+        self.weight = 1.0  # in the sum of a step's losses
+        self.is_scaled = False  # whether the weight has a GradScaler's factor in it
+        self.is_noted = False  # whether it is of a watched call, not of a closure
         self._closure = closure
         self._state = state
         self._buffers = buffers
         self._manner = manner
         self.loss = float(loss.detach())
+        self.mean: float | None = None  # of the losses of all processes that have one like it
         self.rounding = torch.finfo(loss.dtype).eps
 
     def again(self, keep_buffers: bool = False) -> float:
@@ -159,6 +196,20 @@ class Evaluation:
 
         With `keep_buffers` the buffers are afterwards as if this had been the only pass.
         """
+        with self._in_words():
+            return self._again(keep_buffers)
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """Let errors in a watched call, which nobody asked to be repeated, be a reason to do without."""
+        try:
+            yield
+        except Exception as problem:
+            if not self.is_noted or isinstance(problem, Unrepeatable):
+                raise
+            raise Unrepeatable(f"{type(problem).__name__}: {problem}") from problem
+
+    def _again(self, keep_buffers: bool) -> float:
         if self._buffers is None:
             with untouched_buffers():
                 return self._loss()
@@ -181,12 +232,18 @@ class Evaluation:
     def repeat(self) -> None:
         """Make sure that the loss has the randomness of later ones, such as dropout masks."""
         if not self.is_repeatable:
-            self.loss, self.is_repeatable = self.again(), True
+            self.loss, self.mean, self.is_repeatable = self.again(), None, True
 
     @property
     def has_statistics(self) -> bool:
         """Whether the first pass changed buffers."""
         return any(not torch.equal(*pair) for pair in (self._buffers or {}).items())
+
+    def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return its part in the gradients at the present parameters; None where it has none."""
+        with self._in_words():
+            found = gradients_of(self._closure, self._state, parameters, self._buffers)
+        return [None if one is None else one.mul_(self.weight) for one in found]
 
     def forget_buffers(self) -> None:
         """Undo what the first pass did to buffers."""
@@ -206,81 +263,37 @@ class Evaluation:
             return self._value()
 
     def _value(self) -> float:
-        with same_randomness(self._state):
+        with same_randomness(self._state), repeating(), gathering_anew(is_last=True):
             found: Any = self._closure()
         return float(found.detach() if isinstance(found, Tensor) else found)
 
 
-class Losses:
-    """The losses of this step's batches, in sum and with the L2 penalty, at any parameters."""
+class FirstPass(NamedTuple):
+    """A loss with its graph, and what there was before it."""
 
-    def __init__(
-        self, evaluations: Sequence[Evaluation], groups: Sequence[dict[str, Any]], among: Any
-    ) -> None:
-        """Compute the one at the present parameters; `among`: processes that have batches, or None."""
-        self._evaluations = evaluations
-        self._among = among
-        self._decayed = [(l2_of(group), group["params"]) for group in groups]
-        self.rounding = max(one.rounding for one in evaluations)
-        self.first = self._first()
-
-    def repeat_first(self) -> None:
-        """Make sure that the loss at the present parameters has the randomness of later ones."""
-        for one in self._evaluations:
-            one.repeat()
-        self.first = self._first()
-
-    def repeats(self, spread: float) -> bool:
-        """Whether the loss at the present parameters, where the first one was, is the same again.
-
-        A loss that is not, such as one of a batch that the closure draws itself, cannot be compared with
-        itself elsewhere. Rounding may differ, as other kernels run where no graph is recorded, and a
-        closure may do other things then: if need be, it is given one.
-        """
-        if self._is_first(self.again(), spread):
-            return True
-        return self._record_graphs() and self._is_first(self.again(), spread)
-
-    def _is_first(self, loss: float, spread: float) -> bool:
-        rounding = sqrt(self.rounding) * max(abs(loss), abs(self.first))
-        return abs(loss - self.first) <= max(rounding, _SAME * spread)
-
-    def _record_graphs(self) -> bool:
-        """Let all evaluations have graphs from now on; False if they had."""
-        changed = [one.record_graph() for one in self._evaluations]
-        return True in changed
-
-    def again(self, keep_buffers: bool = False) -> float:
-        """Evaluate at the present parameters."""
-        return self._total([one.again(keep_buffers) for one in self._evaluations])
-
-    def _first(self) -> float:
-        return self._total([one.loss for one in self._evaluations])
-
-    def _total(self, losses: Sequence[float]) -> float:
-        total = sum(losses)
-        if self._among is not None:
-            total = mean_of(total, self._among)
-        return total + self._penalty()
-
-    def _penalty(self) -> float:
-        return sum(
-            decay / 2 * float(one.detach().double().square().sum())
-            for decay, parameters in self._decayed
-            if decay
-            for one in parameters
-        )
+    loss: Tensor
+    state: RandomState
+    buffers: dict[Tensor, Tensor]
+    mean: float | None  # of the losses of all processes, if there are several
 
 
-def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
-    """Compute a loss with its graph; return it with random state and buffers as they were before."""
-    state = random_state()
-    with torch.enable_grad(), noted_buffers() as buffers:
+def first_pass(closure: Closure, check: Callable[[Tensor], None], among: Any) -> FirstPass:
+    """Compute a loss that passes a check; all processes have to, if there are several."""
+    state, found = random_state(), []
+
+    def compute() -> float:
+        loss = closure()
+        check(loss)
+        found.append(loss)
+        return 0.0 if among is None else float(loss.detach()) / size_of(among)
+
+    with torch.enable_grad(), noted_buffers() as buffers, gathering_anew():
         try:
-            return closure(), state, buffers
+            mean = sum_unless_failed(compute, among)
         except BaseException:
             put_back(buffers)
             raise
+    return FirstPass(found[0], state, buffers, None if among is None else mean)
 
 
 def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manner) -> Evaluation:
@@ -292,23 +305,69 @@ def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manne
 
 
 def gradients_of(
-    again: Closure, state: RandomState | None, parameters: Sequence[Tensor]
+    again: Closure,
+    state: RandomState | None,
+    parameters: Sequence[Tensor],
+    buffers: Mapping[Tensor, Tensor] | None = None,
 ) -> list[Tensor | None]:
     """Return the gradients of a loss that is evaluated again; None for parameters it does not see.
 
-    `.grad` and buffers are not touched. Without a `state` the randomness is that which comes next, and
-    comes next again afterwards.
+    `.grad` and buffers are not touched; `buffers` are those that may be, if that is known. Without a
+    `state` the randomness is that which comes next, and comes next again afterwards.
     """
     if not parameters:  # which torch refuses; the loss depends on none of them
         return []
-    with same_randomness(state), untouched_buffers(), torch.enable_grad():
-        return list(torch.autograd.grad(again(), parameters, allow_unused=True))
+    untouched = untouched_buffers() if buffers is None else _kept(buffers)
+    with same_randomness(state), untouched, repeating(), torch.enable_grad():
+        are_shards = any(map(is_sharded, parameters))
+        with gathering_anew() if are_shards else nullcontext():
+            loss = again()
+        if are_shards or _is_reentrant(loss):
+            return _gradients_by_backward(loss, parameters)
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+
+
+@contextmanager
+def _kept(buffers: Iterable[Tensor]) -> Iterator[None]:
+    kept = {one: one.clone() for one in buffers}
+    try:
+        yield
+    finally:
+        put_back(kept)
+
+
+def _is_reentrant(loss: Tensor) -> bool:
+    """Whether parameters hide in a checkpoint, which only `backward()` can reach."""
+    return any(node.name() == "CheckpointFunctionBackward" for node, _ in edges_below(loss))
+
+
+def _gradients_by_backward(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return what a backward pass leaves in `.grad`, which is not changed.
+
+    For parameters that are sharded it is the only way: gradients come together while it runs. It leaves
+    them with those of other optimizers, too.
+    """
+    with kept_gradients([*parameters, *managed(), *leaves_below(loss)]):
+        loss.backward()  # type: ignore[no-untyped-call]
+        return [gradient_here(one) for one in parameters]
+
+
+@contextmanager
+def kept_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Let parameters have no gradients meanwhile, and then those that they had."""
+    kept = {one: one.grad for one in parameters}
+    try:
+        for one in kept:
+            one.grad = None
+        yield
+    finally:
+        for one, gradient in kept.items():
+            one.grad = gradient
 
 
 @torch.no_grad()
 def gradients_after(
-    again: Closure,
-    state: RandomState | None,
+    gradients: Gradients,
     copies: Mapping[Tensor, Tensor],
     parameters: Sequence[Tensor],
     move: Callable[[], None],
@@ -318,15 +377,15 @@ def gradients_after(
     The parameters have the same bits as before afterwards. Of those that have a copy among `copies` no
     other one is made.
     """
-    before = {one: _copy_of(one, copies) for one in parameters}
+    before = {local_of(one): _copy_of(one, copies) for one in parameters}
     try:
         move()
-        return gradients_of(again, state, parameters)
+        return gradients(parameters)
     finally:
         put_back(before)
 
 
 def _copy_of(parameter: Tensor, copies: Mapping[Tensor, Tensor]) -> Tensor:
-    known = copies.get(parameter)
-    is_same = known is not None and are_same([(parameter.detach(), known)])
-    return known if known is not None and is_same else parameter.clone()
+    known, here = copies.get(parameter), local_of(parameter)
+    is_same = known is not None and are_same([(here.detach(), known)])
+    return known if known is not None and is_same else here.clone()

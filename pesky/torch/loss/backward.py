@@ -15,12 +15,29 @@ import torch
 from torch import Tensor
 
 from pesky.errors import InputError
-from pesky.torch.curvature.choice import CurvatureSource
+from pesky.torch import words
+from pesky.torch.curvature.choice import CurvatureSource, Found
 from pesky.torch.curvature.sources import Values, finite_difference
-from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
+from pesky.torch.loss.again import (
+    Evaluation,
+    RandomState,
+    Unrepeatable,
+    gradients_after,
+    gradients_of,
+)
+from pesky.torch.loss.gathering import gathered
+from pesky.torch.loss.gradients import Left
+from pesky.torch.loss.head import Head
+from pesky.torch.loss.losses import gradients_of_all
+from pesky.torch.processes import largest_over
+from pesky.torch.shards import gradient_here, is_sharded, local_of
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
+_NOT_ALONE = (
+    "its gradients are others when it is computed again, as where something is added to it outside, such "
+    "as a penalty, or where it is another loss each time"
+)
 _FREED = "backward through the graph a second time"  # in torch's words
 
 
@@ -48,6 +65,7 @@ class Wanted(NamedTuple):
     known_curved: bool  # whether bbprop has found curvature in earlier losses
     for_levels: bool  # whether levels of tensors are all that is wanted
     copies: dict[Tensor, Tensor]  # of parameters, if they have not been changed from outside
+    among: Any  # processes that train together, if there are several
 
 
 class Pending:
@@ -67,6 +85,8 @@ class Pending:
         self.passes = 0
         self.spared = False  # whether there was a backward pass whose curvature was not wanted
         self.evaluations: list[Evaluation] = []  # for the robust dialect
+        self.left: Left | None = None  # gradients, as backward passes left them
+        self.late: list[Evaluation] = []  # whose curvature is measured after all backward passes
         # Passes that were ours, and whose buffers a skipped step forgets.
         self.first_passes: list[Evaluation] = []
 
@@ -114,13 +134,18 @@ class Backward:
         again: Callable[[], Tensor] | None,
         state: RandomState | None = None,
         scale: float | None = None,
+        head: Head | None = None,
+        late: Evaluation | None = None,
+        is_rerun: bool = False,
     ) -> str | None:
         """Do `(scale loss).backward()`; return the source of its curvature, None if none was wanted.
 
         `again` computes the loss once more, after the random state `state`; None: that is not known.
+        A source that needs it can wait for `run_late`, if there is an evaluation for that, or will be
+        one when a closure has been run. A `head` does the backward pass itself.
         """
         try:
-            return self._run(loss, wanted, again, state, scale)
+            return self._run(loss, wanted, again, state, scale, head, late, is_rerun)
         except RuntimeError as error:
             if _FREED not in str(error):
                 raise
@@ -136,64 +161,137 @@ class Backward:
         again: Callable[[], Tensor] | None,
         state: RandomState | None,
         scale: float | None,
+        head: Head | None,
+        late: Evaluation | None,
+        is_rerun: bool,
     ) -> str | None:
         found_scale = _loss_scale_of(loss) if scale is None else scale
         self._pending.note_loss(loss, found_scale if scale is None else None)
-        differentiate = partial(self._differentiate, loss if scale is None else loss * scale)
-        if not wanted.is_due or not self._pending.is_finite:
+        self._pending.loss_scale = found_scale
+        factor = 1.0 if scale is None else scale
+        if head is not None:
+            differentiate = partial(head.backward, factor)
+        else:
+            differentiate = (loss if scale is None else loss * scale).backward  # type: ignore[assignment]
+        differentiate = partial(self._differentiate, differentiate)
+        if not wanted.is_due or not self._is_finite(wanted):
             self._pending.spared = True
             differentiate()
             return None
-        self._pending.loss_scale = found_scale
         with self._running():  # what is watched may be a part of this loss
-            source, values = self._source.before_backward(
-                _untapped(loss),
-                wanted.parameters,
-                can_repeat=again is not None,
-                seed=wanted.seed,
-                known_curved=wanted.known_curved,
-                for_levels=wanted.for_levels,
-            )
-        factor = 1.0 if scale is None else scale
+            can_repeat = again is not None or late is not None or is_rerun
+            source, values = self._measure(_untapped(loss), wanted, can_repeat)
+        if source == "finite-difference" and again is None:
+            differentiate()
+            if late is None:
+                return None
+            self._pending.late.append(late)
+            return source
         if source == "finite-difference":
             assert again is not None
             here = _gradients_left_by(differentiate, wanted.parameters)
             if factor != 1:
                 here = {one: gradient / factor for one, gradient in here.items()}
-            after = partial(gradients_after, again, state, wanted.copies)
+            after = partial(gradients_after, partial(gradients_of, again, state), wanted.copies)
             with self._running():  # the loss may be watched, too
                 if state is None:  # the closure may draw other dropout masks than this loss had
                     here = _repeated(again, here)
-                values = finite_difference(after, here, wanted.seed)
+                values = finite_difference(after, here, wanted.seed, wanted.among)
         else:
             differentiate()
         self._leave(values, loss, factor)
         return source
 
-    def run_inside(self, loss: Tensor, wanted: Wanted, upstream: Tensor, scaler: Any) -> str | None:
-        """Measure inside a running backward pass, which has just come to the loss."""
+    def run_inside(
+        self,
+        loss: Tensor,
+        wanted: Wanted,
+        upstream: Tensor,
+        scaler: Any,
+        evaluation: Evaluation | None,
+    ) -> str | None:
+        """Measure inside a running backward pass, which has just come to the loss.
+
+        Gradients are not there yet. A source that compares them waits for `run_late`, if there is an
+        `evaluation`, with which they can be computed again.
+        """
         self._pending.note_loss(loss, None)
-        if not wanted.is_due or not self._pending.is_finite:
+        if scaler is not None and scaler.is_enabled():
+            self._pending.loss_scale = scaler.get_scale()
+        if not wanted.is_due or not self._is_finite(wanted):
             self._pending.spared = True
             return None
+        if any(map(is_sharded, wanted.parameters)):
+            raise InputError(words.WATCHES_SHARDS)
         with self._running():
+            source, values = self._measure(loss, wanted, evaluation is not None, upstream)
+        if source == "finite-difference":
+            assert evaluation is not None
+            self._pending.late.append(evaluation)
+        else:
+            self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
+        return source
+
+    def _measure(
+        self, loss: Tensor, wanted: Wanted, can_repeat: bool, upstream: Tensor | None = None
+    ) -> Found:
+        """Ask the source; where one process finds nothing that it could tell, none does."""
+        if can_repeat and self._source.waits(wanted.for_levels):
+            return Found("finite-difference", None)
+        with gathered(wanted.parameters) as graph:
             source, values = self._source.before_backward(
                 loss,
-                wanted.parameters,
-                can_repeat=False,
+                graph.parameters,
+                can_repeat=can_repeat,
                 seed=wanted.seed,
                 known_curved=wanted.known_curved,
                 for_levels=wanted.for_levels,
                 upstream=upstream,
             )
-        if scaler is not None and scaler.is_enabled():
-            self._pending.loss_scale = scaler.get_scale()
-        self._leave(values, loss, 1.0 if values is not None else abs(float(upstream)))
-        return source
+            if largest_over([float(values is None)], wanted.among) == [0.0]:
+                assert values is not None
+                return Found(source, graph.spread(values, wanted.among))
+        return Found(source, None)
 
-    def _differentiate(self, loss: Tensor) -> None:
+    def _is_finite(self, wanted: Wanted) -> bool:
+        """Whether losses are finite in all processes: if not, none of them is to measure."""
+        return largest_over([float(not self._pending.is_finite)], wanted.among) == [0.0]
+
+    def run_late(self, wanted: Wanted, is_parallel: bool, checks: bool) -> None:
+        """Measure what had to wait for the backward passes to end, at the parameters that they saw.
+
+        With `is_parallel` gradients are means over processes. One that `checks` makes sure that there is
+        nothing else in the gradients.
+        """
+        late = self._pending.late
+        if not late:
+            return
+        if not self._is_finite(wanted):
+            self._pending.spared = True
+            return
+        gradients, parameters = partial(gradients_of_all, late), wanted.parameters
+        left = self._pending.left
+        here = None if left is None or (checks and not is_parallel) else left.gradients()
+        if here is None:
+            found = zip(parameters, gradients(parameters), strict=True)
+            here = {one: gradient for one, gradient in found if gradient is not None}
+            if left is not None and not is_parallel and not left.is_all_of(here):
+                raise Unrepeatable(_NOT_ALONE)
+        after = partial(gradients_after, gradients, wanted.copies)
+        self._pending.add(finite_difference(after, here, wanted.seed, wanted.among))
+
+    def look_at_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Note gradients when the backward pass that is running has ended, and all who wait for that."""
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+
+        def note() -> None:
+            self._pending.left = Left(parameters)
+
+        queue(lambda: queue(note))  # after those that began to wait meanwhile, such as DDP's
+
+    def _differentiate(self, backward: Callable[[], None]) -> None:
         with self._running():
-            loss.backward()  # type: ignore[no-untyped-call]
+            backward()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -241,18 +339,17 @@ def _untapped(loss: Tensor) -> Tensor:
 def _repeated(again: Callable[[], Tensor], gradients: Values) -> Values:
     found = gradients_of(again, None, list(gradients))
     pairs = zip(gradients, found, strict=True)
-    return {one: torch.zeros_like(one) if gradient is None else gradient for one, gradient in pairs}
+    return {
+        one: torch.zeros_like(local_of(one)) if gradient is None else gradient for one, gradient in pairs
+    }
 
 
 def _gradients_left_by(differentiate: Callable[[], None], parameters: Sequence[Tensor]) -> Values:
     """Run a backward pass; return what it added to each parameter's `.grad`, which may be all of it."""
-    before = {one: one.grad.clone() for one in parameters if one.grad is not None}
+    before = {one: there.clone() for one in parameters if (there := gradient_here(one)) is not None}
     differentiate()
-    return {
-        one: one.grad.detach() - before.pop(one) if one in before else one.grad.detach()
-        for one in parameters
-        if one.grad is not None
-    }
+    after = {one: there.detach() for one in parameters if (there := gradient_here(one)) is not None}
+    return {one: there - before.pop(one) if one in before else there for one, there in after.items()}
 
 
 # --- Scaled losses -------------------------------------------------------------------------------------
@@ -290,9 +387,9 @@ def unscaling(optimizer: Any, pending: Pending) -> tuple[float, float] | None:
     scale = getattr(optimizer, "grad_scale", None)
     if scale is not None:
         return 1 / float(scale), 1 / float(scale)
-    if pending.passes == 0:
-        return 1.0, 1.0
     if pending.loss_scale is None:
+        if pending.passes == 0 and not any(one.is_scaled for one in pending.evaluations):
+            return 1.0, 1.0
         raise InputError(
             "scaler.unscale_(optimizer) divided the gradients, but by how much the curvature must be "
             "divided is not known: use optimizer.watch(module, scaler=scaler), "

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from pesky.torch.shards import Spread
+
 __all__ = [
     "OVERESTIMATED",
     "Bundle",
@@ -34,6 +36,17 @@ class Part:
     curvature_factor: float = 1.0
     rows: Tensor | None = None  # of theta, which gradient and curvature are about; None: all
     floor: float = 0.0  # lower bound on the curvature; 0 is none
+    spread: Spread | None = None  # over processes, of which this one has a part; None: all is here
+
+    @property
+    def share(self) -> float:
+        """By which to multiply a sum over what is here, so that those of all processes add up."""
+        return 1.0 if self.spread is None else self.spread.share
+
+    @property
+    def entries(self) -> int:
+        """The number of entries of the whole tensor."""
+        return self.theta.numel() if self.spread is None else self.spread.entries
 
 
 class Start(NamedTuple):
@@ -49,7 +62,7 @@ OVERESTIMATED = ("mean_square", "mean_curvature")
 
 def overestimate(means: Tensor, start: Start, rows: int = 1) -> Tensor:
     """Return what v or h begins with after the initial batches; of several rows, each is on its own."""
-    if start.even:
+    if start.even and means.numel() > 0:
         by_row = means.reshape(rows, -1)
         means = by_row.amax(1, keepdim=True).expand_as(by_row).reshape(means.shape)
     return means * start.factor

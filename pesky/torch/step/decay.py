@@ -12,6 +12,7 @@ from torch import Tensor
 from pesky.torch.passes.bundle import Part, set_finite, statistics_type
 from pesky.torch.passes.pieces import sum_of_squares
 from pesky.torch.settings import decoupled_of
+from pesky.torch.shards import sums_of
 from pesky.torch.step.direction import Direction
 
 __all__ = ["copies_of", "include", "pull", "shares_along"]
@@ -67,12 +68,14 @@ def _shares(powers: Mapping[Part, float]) -> dict[Part, float]:
 
     A step that has no finite size, as where parameters have none, is nothing to decay by.
     """
+    whole = sums_of(list(powers.values()), [part.spread for part in powers])
+    powers = dict(zip(powers, whole, strict=True))
     members: dict[int, list[Part]] = {}
     for part in powers:
         members.setdefault(id(part.group), []).append(part)
     shares: dict[Part, float] = {}
     for parts in members.values():
-        entries = sum(part.theta.numel() for part in parts)
+        entries = sum(part.entries for part in parts)
         share = decoupled_of(parts[0].group) * sqrt(sum(powers[part] for part in parts) / entries)
         if isfinite(share):
             shares |= dict.fromkeys(parts, min(share, 1.0))

@@ -10,7 +10,8 @@ from pesky import rule
 from pesky.torch.passes.bundle import Bundle, Part, Start
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
-from pesky.torch.step.levels import level_of, remember, take_level
+from pesky.torch.shards import sums_of
+from pesky.torch.step.levels import level_of, remember, take_levels
 from pesky.torch.step.parts import count, is_collecting
 from pesky.torch.step.sharing import shared_rates
 from pesky.torch.step.start import collect
@@ -57,10 +58,10 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
     parts: list[Part] = []
     values: list[Tensor] = []
     slope = 0.0
-    for bundle in bundles:
-        for part in bundle.parts:
-            take_level(part)
-            part.curvature = None  # its memory is free for the direction
+    moving = [part for bundle in bundles for part in bundle.parts]
+    take_levels(moving)
+    for part in moving:
+        part.curvature = None  # its memory is free for the direction
     for bundle in elements:
         buffers = [buffer_of(part) for part in bundle.parts]
         found = bundle.direct([level_of(part.state, part.group) for part in bundle.parts], buffers)
@@ -70,10 +71,11 @@ def direction_of(bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor])
         parts += bundle.parts
         values += buffers
     shared = shared_rates(sharing) if sharing else []
-    for bundle, rates in zip(sharing, shared, strict=True):
-        for part, rate in zip(bundle.parts, rates, strict=True):
-            gradient, _ = sample_of(part, part.theta)
-            parts.append(part)
-            values.append(torch.mul(gradient, rate, out=buffer_of(part)))
-            slope += rate * float((gradient * gradient).sum())
-    return Direction(parts, values, slope)
+    slopes, sharers = [], [part for bundle in sharing for part in bundle.parts]
+    for part, rate in zip(sharers, [rate for rates in shared for rate in rates], strict=True):
+        gradient, _ = sample_of(part, part.theta)
+        values.append(torch.mul(gradient, rate, out=buffer_of(part)))
+        slopes.append(rate * float((gradient * gradient).sum()))
+    for of_part in sums_of(slopes, [part.spread for part in sharers]):
+        slope += of_part
+    return Direction(parts + sharers, values, slope)

@@ -14,11 +14,13 @@ __all__ = ["average_curvature"]
 def average_curvature(parts: Sequence[Part], losses: Sequence[float], group: Any) -> list[float]:
     """Replace every part's curvature by the mean over processes; return means of `losses`, too.
 
-    All travels in one message. A part that no process has a curvature for stays without.
+    All travels in one message. A part that no process has a curvature for stays without. What is cut
+    has been averaged where it was measured, as gradients are.
     """
     device = parts[0].theta.device
     double = any(part.theta.dtype == torch.float64 for part in parts)
     kind = torch.float64 if double else torch.float32
+    parts = [part for part in parts if part.spread is None or not part.spread.is_cut]
     pieces, there = [], []
     for part in parts:
         there.append(float(part.curvature is not None))

@@ -4,7 +4,7 @@ The next batch's gradient at the end of a step, times the step's direction, is t
 there. While some is left, steps grow; when it has turned, they shrink. See docs/theory.md.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 from typing import Any
 
@@ -16,6 +16,7 @@ from pesky.torch.outcome import DIRECTION, TURNED, Outcome
 from pesky.torch.passes.bundle import Bundle, Part, Start, set_finite
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.shards import sums_of
 from pesky.torch.step import alarm, decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
@@ -125,22 +126,22 @@ def _slopes(direction: Direction, expected: dict[Tensor, Tensor]) -> tuple[float
     """
     if not expected:
         return direction.slope, 0.0
-    slopes, spared = [], []
+    slopes, spared = {}, {}
     for part, value in zip(direction.parts, direction.values, strict=True):
         lr = _lr(part)
-        slopes.append(lr * _dot(sample_of(part, part.theta)[0], value))
+        slopes[part] = lr * _dot(sample_of(part, part.theta)[0], value)
         if lr != 1:
-            spared.append(lr * (1 - lr) * _dot(expected[part.theta], value))
+            spared[part] = lr * (1 - lr) * _dot(expected[part.theta], value)
     return _sum(slopes), _sum(spared)
 
 
 def _follow(parts: Sequence[Part], collective: Collective) -> bool:
     """Let the scale follow what this batch's gradient says about the last step; False: it is undone."""
-    slopes = [
-        part.state["length"] / collective.scale * _dot(sample_of(part, part.theta)[0], value)
+    slopes = {
+        part: part.state["length"] / collective.scale * _dot(sample_of(part, part.theta)[0], value)
         for part in parts
         if (value := _last_direction(part.state, collective)) is not None
-    ]
+    }
     slope = collective.last_slope
     if not slopes or slope == 0:
         return True
@@ -175,8 +176,13 @@ def _dot(one: Tensor, other: Tensor) -> Tensor:
     return (one * other).sum()
 
 
-def _sum(numbers: Sequence[Tensor]) -> float:
-    return float(torch.stack([one.double().cpu() for one in numbers]).sum())
+def _sum(numbers: Mapping[Part, Tensor]) -> float:
+    """Return the sum of what was found of each part."""
+    here = torch.stack([one.double().cpu() for one in numbers.values()])
+    spreads = [part.spread for part in numbers]
+    if all(one is None for one in spreads):
+        return float(here.sum())
+    return sum(sums_of(here.tolist(), spreads))
 
 
 @torch.no_grad()
@@ -186,7 +192,7 @@ def undo(states: Iterable[tuple[Tensor, dict[str, Any]]], collective: Collective
         return
     for parameter, state in states:
         direction = _last_direction(state, collective)
-        if direction is not None and parameter.requires_grad:
+        if direction is not None:
             before = parameter.to(direction.dtype) + state["length"] * direction
             if "decayed" in state:
                 before += state["decayed"]

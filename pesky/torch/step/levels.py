@@ -4,6 +4,7 @@ A curvature sample is what the gradient changes by when all parameters move by r
 square over a tensor is that of the lengths of the Hessian's rows. See docs/theory.md.
 """
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
@@ -14,6 +15,7 @@ from pesky import length, rule
 from pesky.torch.passes.bundle import Level, Part
 from pesky.torch.passes.pieces import sum_of_squares
 from pesky.torch.settings import l2_of
+from pesky.torch.shards import sums_of
 
 __all__ = [
     "NO_LEVEL",
@@ -24,7 +26,8 @@ __all__ = [
     "level_of",
     "mean_of",
     "remember",
-    "take_level",
+    "take_levels",
+    "take_usual_squares",
 ]
 
 State = dict[str, Any]
@@ -49,23 +52,32 @@ def forget_level(state: State) -> None:
         state["level_memory"] = 0.0
 
 
-def take_level(part: Part, longest: float | None = None) -> None:
-    """Take this step's curvature, if it has one, into the average of so many samples, or a few."""
-    if part.curvature is None:
-        return
-    decay, entries = l2_of(part.group), part.curvature.numel()
-    sample = sum_of_squares(part.curvature, part.curvature_factor, decay) / entries
-    state = part.state
-    state["level_square"], state["level_memory"] = length.added(
-        state["level_square"],
-        state["level_memory"],
-        sample,
-        length.FEWEST if longest is None else longest,
+def take_levels(parts: Sequence[Part], longest: float | None = None) -> None:
+    """Take this step's curvatures, of parts that have one, into averages of so many samples or a few."""
+    longest = length.FEWEST if longest is None else longest
+    measured = [(part, part.curvature) for part in parts if part.curvature is not None]
+    sums = sums_of(
+        [sum_of_squares(found, part.curvature_factor, l2_of(part.group)) for part, found in measured],
+        [part.spread for part, _ in measured],
     )
+    for (part, _), total in zip(measured, sums, strict=True):
+        state = part.state
+        state["level_square"], state["level_memory"] = length.added(
+            state["level_square"], state["level_memory"], total / part.entries, longest
+        )
+
+
+def take_usual_squares(parts: Sequence[Part]) -> None:
+    """Let the usual v of parts be the mean that they have now."""
+    here = [mean_of(part.state["mean_square"]) * (part.theta.numel() / part.entries) for part in parts]
+    for part, mean in zip(parts, sums_of(here, [part.spread for part in parts]), strict=True):
+        part.state["typical_square"] = mean
 
 
 def mean_of(values: Tensor) -> float:
-    """Return the mean; torch's own has a last digit that depends on the number of threads."""
+    """Return the mean, 0 of nothing; torch's own last digit depends on the number of threads."""
+    if values.numel() == 0:
+        return 0.0
     wide = values.double()
     return float(wide.numpy().mean() if wide.is_cpu else wide.mean())
 

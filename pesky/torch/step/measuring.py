@@ -15,14 +15,17 @@ from typing import NamedTuple
 import torch
 
 from pesky import length
-from pesky.torch.loss.again import Losses
+from pesky.torch.loss.gradients import Left
+from pesky.torch.loss.losses import Losses
 from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
 from pesky.torch.passes.bundle import Bundle, Start
 from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.shards import sums_of
 from pesky.torch.step import alarm, decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
+from pesky.torch.step.edited import slope_of
 from pesky.torch.step.places import Places
 
 __all__ = ["step", "trouble"]
@@ -75,11 +78,16 @@ def step(
     places: Places,
     interval: int,
     is_due: bool,
+    left: Left | None,
 ) -> Outcome:
-    """Let every bundle collect or move; one of `interval` steps measures its length, if it `is_due`."""
+    """Let every bundle collect or move; one of `interval` steps measures its length, if it `is_due`.
+
+    `left` tells what gradients were before anybody edited them; None if nobody could.
+    """
     collective.interval = float(interval)
     moving, by_rows = let_collect(bundles, start)
     direction = direction_of(moving, places.begin)
+    direction = direction._replace(slope=slope_of(direction, losses, left))
     outcome = Outcome()
     if 0 < direction.slope < inf:
         outcome = _Step(direction, losses, collective, places).take(is_due)
@@ -219,8 +227,11 @@ class _Step(NamedTuple):
 
         Half precision rounds most of a short step away, so that the loss seems to bend.
         """
+        parts = self.direction.parts
         powers = [
             torch.finfo(part.theta.dtype).eps * (sample_of(part, part.theta)[0] * part.theta).abs().sum()
-            for part in self.direction.parts
+            for part in parts
         ]
-        return float(sum(powers)) / 2
+        if parts[0].spread is None:
+            return float(sum(powers)) / 2
+        return sum(sums_of([float(power) for power in powers], [part.spread for part in parts])) / 2

@@ -13,10 +13,13 @@ from pesky.torch.passes.bundle import Bundle, Part, Start, statistics_type
 from pesky.torch.passes.eager import EagerBundle
 from pesky.torch.passes.fused import FusedBundle, is_fusible
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.passes.spread import SpreadBundle
+from pesky.torch.shards import Spread, gradient_here, local_of
 from pesky.torch.step.levels import NO_LEVEL, State, floor_of, has_level
 
 __all__ = [
     "State",
+    "begin",
     "begin_shared",
     "bundles_of",
     "count",
@@ -36,12 +39,14 @@ def part_of(
     group: dict[str, Any],
     state: Any,
     has_levels: bool,
+    spread: Spread | None = None,
 ) -> Part:
     """Put together what belongs to a parameter; a new one gets its averages.
 
-    With `has_levels` dense tensors have levels of curvature in place of an average of it.
+    With `has_levels` dense tensors have levels of curvature in place of an average of it. Of a parameter
+    that is `spread` over processes it is the part that is here.
     """
-    gradient = parameter.grad
+    gradient, parameter = gradient_here(parameter), local_of(parameter)
     assert gradient is not None
     if gradient.shape != parameter.shape:
         raise InputError(
@@ -55,14 +60,14 @@ def part_of(
     if by_rows:
         _check_rows(group)
     if not state:
-        state.update(_begin(parameter, group["granularity"], by_rows, has_levels))
+        state.update(begin(parameter, group["granularity"], by_rows, has_levels))
     if by_rows:
         return _rows_part(parameter, gradient, curvature, group, state)
     if gradient.is_sparse:
         gradient = gradient.to_dense()
     if curvature is not None and curvature.is_sparse:
         curvature = curvature.to_dense()
-    return Part(parameter, gradient, curvature, group, state, floor=floor_of(group))
+    return Part(parameter, gradient, curvature, group, state, floor=floor_of(group), spread=spread)
 
 
 def _check_rows(group: dict[str, Any]) -> None:
@@ -103,8 +108,9 @@ def _at_rows(curvature: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
 # --- What is kept for a parameter ---------------------------------------------------------------------
 
 
-def _begin(parameter: Tensor, granularity: str, by_rows: bool, has_levels: bool) -> State:
+def begin(parameter: Tensor, granularity: str, by_rows: bool, has_levels: bool) -> State:
     """Return the averages of a parameter that has seen nothing; `by_rows`: its gradient is sparse."""
+    parameter = local_of(parameter)
     kind = statistics_type(parameter)
 
     def zeros() -> Tensor:
@@ -147,7 +153,7 @@ def fit(parameter: Tensor, state: State) -> None:
 
     A parameter that has got another shape begins anew.
     """
-    kept = state.get("mean_gradient")
+    kept, parameter = state.get("mean_gradient"), local_of(parameter)
     if kept is None:
         return
     if kept.shape != parameter.shape:
@@ -165,9 +171,10 @@ def keep(parameter: Tensor, state: State, saved: State) -> None:
     If averages or their squares are too large for that type, as those of float64 may be for float32, it
     begins anew.
     """
+    parameter = local_of(parameter)
     for name, value in saved.items():
         if isinstance(value, Tensor):
-            state[name] = _kept_like(parameter, value)
+            state[name] = _kept_like(parameter, local_of(value))
     kept = [value for value in state.values() if isinstance(value, Tensor)]
     squared = state["mean_gradient"].square().sum()
     largest = torch.finfo(squared.dtype).max
@@ -200,13 +207,27 @@ def bundles_of(parts: Iterable[Part], init_batches: int) -> list[Bundle | RowsBu
         kind: Any
         if isinstance(part.state["initial"], Tensor):
             kind = RowsBundle
+        elif part.spread is not None:  # the same bundles in all processes
+            kind = _spread_bundle
         else:
-            kind = FusedBundle if is_fusible(part) else EagerBundle
+            kind = _kind_of(part)
         collecting = is_collecting(part.state, init_batches)
         shared = part.group["granularity"] != "element"
         key = kind, collecting, shared, part.theta.dtype, part.theta.device
         alike.setdefault(key, []).append(part)
     return [key[0](members) for key, members in alike.items()]
+
+
+def _kind_of(part: Part) -> Any:
+    return FusedBundle if is_fusible(part) else EagerBundle
+
+
+def _spread_bundle(parts: Sequence[Part]) -> Bundle:
+    here: dict[Any, list[Part]] = {}
+    for part in parts:
+        if part.theta.numel() > 0:
+            here.setdefault((_kind_of(part), part.share), []).append(part)
+    return SpreadBundle(parts, [key[0](members) for key, members in here.items()])
 
 
 def unusable(bundles: Sequence[Bundle | RowsBundle], start: Start) -> str | None:

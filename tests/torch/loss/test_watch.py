@@ -95,7 +95,11 @@ class WithLoss(nn.Module):
 def test_a_loss_inside_a_models_output_is_found(kind, dialect):
     pack, unpack = PACKED[kind]
     net = model()
-    train_by_backward(net, VSGD(net.parameters(), dialect=dialect), 20)
+    optimizer = VSGD(net.parameters(), dialect=dialect)
+    for x, y in batches(20):
+        optimizer.zero_grad()
+        optimizer.backward(cross_entropy(net(x), y), again=lambda x=x, y=y: cross_entropy(net(x), y))
+        optimizer.step()
     other = WithLoss(pack)
     optimizer = VSGD(other.parameters(), dialect=dialect)
     optimizer.watch(other)
@@ -133,8 +137,9 @@ def test_a_module_without_a_loss_is_told():
     net = model()
     optimizer = VSGD(net.parameters())
     optimizer.watch(net)
-    with pytest.warns(UserWarning, match="holds no loss"):
-        net(torch.zeros(2, 10))
+    net(torch.zeros(2, 10)).square().mean().backward()
+    with pytest.raises(InputError, match="watched Sequential has produced no loss"):
+        optimizer.step()
 
 
 def test_parameters_that_no_watched_loss_reaches_are_told_once():

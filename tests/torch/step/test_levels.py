@@ -11,7 +11,7 @@ from pesky import length
 from pesky.torch import VSGD
 from pesky.torch.curvature.sources import hutchinson
 from pesky.torch.outcome import NO_GRADIENT
-from pesky.torch.step.levels import level_of, take_level
+from pesky.torch.step.levels import level_of, take_levels
 from pesky.torch.step.parts import part_of
 from tests.torch.loops import step_in_form, through_file
 from tests.torch.robust import classes, mlp, robust, train, values
@@ -178,7 +178,7 @@ def test_what_a_scaler_multiplied_is_taken_off(factor):
     }
     part = part_of(theta, factor * torch.tensor([-1.0, 2.0, 3.0]), group, {}, True)
     part.curvature_factor = 1 / factor
-    take_level(part)
+    take_levels([part])
     expected = torch.tensor([-0.5, 2.5, 3.5]).square().mean().item()
     assert part.state["level_square"] == pytest.approx(expected)
 

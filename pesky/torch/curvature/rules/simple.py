@@ -95,7 +95,7 @@ _SHAPES = """
     Gather Scatter ScatterAdd SelectScatter SliceScatter Take Embedding MaskedSelect Alias Clone
     CopyBackwards ToCopy Contiguous Detach Cumsum UpsampleNearest1D UpsampleNearest2D
     UpsampleNearest3D UpsampleNearestExact1D UpsampleNearestExact2D UpsampleNearestExact3D Rot90
-    MaskedFill MaskedScatter Where Sort Topk Kthvalue Mode Median
+    MaskedFill MaskedScatter Where Sort Topk Kthvalue Mode Median RegisterPostBackwardFunction
 """
 _RECTIFIERS = """
     Relu Threshold Hardtanh Clamp ClampMin ClampMax MaxPool2DWithIndices MaxPool3DWithIndices
