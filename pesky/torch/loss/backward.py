@@ -31,8 +31,8 @@ from pesky.torch.loss.losses import gradients_of_all
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
 _NOT_ALONE = (
-    "its gradients are others when it is computed again, as where something is added to it outside, such "
-    "as a penalty, or where it is another loss each time"
+    "its gradients are others when it is computed again, as where something is added to it outside, "
+    "such as a penalty, or where it is another loss each time"
 )
 _FREED = "backward through the graph a second time"  # in torch's words
 
