@@ -97,7 +97,7 @@ class SteppingOptimizer(Optimizer):
         self._inside = False  # of minimize, which swaps parameters itself
         self._manner = Manner()
         self._in_closure = False  # of `step`, which runs the backward pass itself
-        self._watched: list[Watch] = []
+        self._watched: list[Watch] = getattr(self, "_watched", [])  # which a loaded state has no part in
         self._said: set[str] = set()
 
     # --- What is measured, and when --------------------------------------------------------------------

@@ -229,7 +229,10 @@ class VSGD(WatchingOptimizer):
         if self._has_shards():
             raise InputError(words.WATCHES_SHARDS)
         watch = Watch(self, module, loss, scaler)
-        self._watched.append(watch)
+        for one in self._watched:
+            if one.shares_with(watch):
+                one.remove()
+        self._watched = [*(one for one in self._watched if one.is_watching), watch]
         return watch
 
     @torch.no_grad()

@@ -91,6 +91,9 @@ class WatchingOptimizer(SteppingOptimizer):
         """Take in what the first run of a closure left, and what is to be measured by others."""
         pending = self._pending
         pending.first_passes.insert(0, first)
+        if not first.has_loss:
+            self._do_without(first)
+            return
         if pending.shown_loss is None:
             pending.shown_loss = first.loss
         if self.counters["form"] == "measuring":
@@ -103,6 +106,15 @@ class WatchingOptimizer(SteppingOptimizer):
             source = self._source.after_backward(self._wanted().for_levels)
             self._count_source(source)
             pending.late = [first] if source else []
+
+    def _do_without(self, first: Rerun) -> None:
+        """Refuse a closure that returns no loss, unless it left nothing, or all that is needed."""
+        is_needed = self.counters["form"] == "measuring" and not self._pending.evaluations
+        if is_needed and any(one.grad is not None for one in self._parameters()):
+            raise InputError(
+                "closure must return the loss whose backward pass it has run; "
+                f"got {type(first.returned).__name__}"
+            )
 
     # --- Watched modules -------------------------------------------------------------------------------
 

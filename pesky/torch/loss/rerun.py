@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pesky.errors import InputError
 from pesky.torch.loss.again import (
     Evaluation,
     Manner,
+    Unrepeatable,
     kept_gradients,
     noted_buffers,
     put_back,
@@ -37,9 +37,10 @@ class Rerun(Evaluation):
                 raise
         self._run = closure
         self._ours = parameters
-        super().__init__(
-            self._run_again, _loss_of(self.returned), state, buffers, Manner(with_graph=True)
-        )
+        loss = _loss_of(self.returned)
+        self.has_loss = loss is not None
+        loss = torch.zeros(()) if loss is None else loss
+        super().__init__(self._run_again, loss, state, buffers, Manner(with_graph=True))
 
     def gradients(self, parameters: Sequence[Tensor]) -> list[Tensor | None]:
         """Return the gradients that the closure leaves at the present parameters."""
@@ -55,7 +56,10 @@ class Rerun(Evaluation):
 
     def _run_again(self) -> Tensor:
         with kept_gradients(self._reached()):
-            return _loss_of(self._run())
+            found = _loss_of(self._run())
+        if found is None:
+            raise Unrepeatable("the closure returned a loss the first time, and none later")
+        return found
 
     def _reached(self) -> list[Tensor]:
         """Return whose gradients the closure may change, be they another optimizer's parameters."""
@@ -63,12 +67,8 @@ class Rerun(Evaluation):
         return [*self._ours, *others]
 
 
-def _loss_of(returned: Any) -> Tensor:
-    """Return the loss that a closure returned, which may be a number."""
+def _loss_of(returned: Any) -> Tensor | None:
+    """Return the loss that a closure returned, which may be a number; None if it is none."""
     if isinstance(returned, Tensor) and returned.numel() == 1:
         return returned
-    if isinstance(returned, int | float):
-        return torch.tensor(float(returned))
-    raise InputError(
-        f"closure must return the loss whose backward pass it has run; got {type(returned).__name__}"
-    )
+    return torch.tensor(float(returned)) if isinstance(returned, int | float) else None

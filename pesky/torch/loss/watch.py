@@ -33,6 +33,7 @@ class Watcher:
         A model's mode chooses what is visible; another module is only a part of the loss.
         """
         self.optimizer: Callable[[], Any] = weakref.ref(optimizer)
+        self.module: Callable[[], torch.nn.Module | None] = weakref.ref(module)
         self.name = type(module).__name__
         self.is_model = is_model
         self.taps_loss = True
@@ -149,10 +150,20 @@ class Watch:
         """End it with the `with`."""
         self.remove()
 
+    def shares_with(self, other: "Watch") -> bool:
+        """Whether both watch the same module, whose losses would then be seen twice."""
+        own = [one.module() for one in self.watchers]
+        return any(one.module() is mine for one in other.watchers for mine in own)
+
     def see_loss(self) -> None:
         """Note that a loss was computed from what is watched."""
         for one in self.watchers:
             one.has_seen_loss = True
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it has not been ended."""
+        return any(one.is_watching for one in self.watchers)
 
     @property
     def is_of_model(self) -> bool:

@@ -256,10 +256,22 @@ def test_a_penalty_beside_watched_outputs_is_told_once():
     assert_told_once("penalties", train)
 
 
-def test_a_closure_that_returns_no_loss_is_refused():
+def test_a_closure_that_returns_no_loss_is_refused_unless_there_is_nothing_to_do():
     task = Task()
+    task.optimizer.step(lambda: None)
+    assert sum(task.optimizer.explain().skipped.values()) == 1
+
+    def closure():
+        task.net(torch.zeros(2, 8, dtype=torch.float64)).sum().backward()
+
     with pytest.raises(InputError, match="must return the loss"):
-        task.optimizer.step(lambda: None)
+        task.optimizer.step(closure)
+
+
+def test_watching_twice_is_watching_once():
+    task, other = watched("pair"), watched("pair")
+    task.optimizer.watch(task.net, task.criterion)
+    assert_like(task.train("pair", 30), other.train("pair", 30))
 
 
 # --- What is kept, and for how long ------------------------------------------------------------------
