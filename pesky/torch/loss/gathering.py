@@ -47,7 +47,7 @@ def gathering_anew(is_last: bool = False) -> Iterator[None]:
 
     After a pass that `is_last`, as no backward pass follows, they are let go of what they have gathered.
     """
-    if not _fully_sharded():
+    if not _managers():  # hooks on all modules would be a burden to those that are compiled
         yield
         return
     called: list[Any] = []
