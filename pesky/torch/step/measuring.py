@@ -232,6 +232,6 @@ class _Step(NamedTuple):
             torch.finfo(part.theta.dtype).eps * (sample_of(part, part.theta)[0] * part.theta).abs().sum()
             for part in parts
         ]
-        if parts[0].spread is None:
+        if all(part.spread is None for part in parts):
             return float(sum(powers)) / 2
         return sum(sums_of([float(power) for power in powers], [part.spread for part in parts])) / 2
