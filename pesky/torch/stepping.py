@@ -193,9 +193,12 @@ class SteppingOptimizer(Optimizer):
                 self._places.stay()
 
     def _look_for_trouble(self, among: Any) -> None:
-        """Start anew if losses that cannot be evaluated again have risen by more than chance."""
+        """Start anew if losses that cannot be evaluated again have risen by more than chance.
+
+        Rows of sparse gradients cannot: with short memories the paper's rule takes steps of full length.
+        """
         loss = self._pending.shown_loss
-        if loss is None:
+        if loss is None or self._by_rows:
             return
         (loss,) = sums_over([loss / size_of(among)], among)
         if following.has_trouble(self.collective, loss):
