@@ -29,6 +29,8 @@ CASES = {
     "measuring, block": {"granularity": "block"},
     "measuring, every": {"curvature_every": 3},
     "measuring, by hand": {"weight_decay": 0.01},
+    "measuring, watch": {},
+    "measuring, watch, clip": {},
 }
 
 
@@ -64,7 +66,9 @@ def train(case, net, mine, spoil=None):
     warnings.filterwarnings("ignore", message=".*no curvature of its own")
     optimizer = VSGD(net.parameters(), **CASES[case])
     criterion = Criterion(case)
-    if "watch" in case:
+    if "measuring, watch" in case:
+        optimizer.watch(net, criterion)
+    elif "watch" in case:
         optimizer.watch(criterion)
     dtype = next(net.parameters()).dtype
     for step, (x, y) in enumerate(batches(STEPS)):
@@ -79,6 +83,8 @@ def train(case, net, mine, spoil=None):
         optimizer.zero_grad()
         if "watch" in case:
             criterion(net(x[mine]), y[mine]).backward()
+            if "clip" in case:
+                nn.utils.clip_grad_norm_(net.parameters(), 0.1)
         elif case == "measuring, by hand":
             optimizer.backward(loss(), again=loss)
         else:
