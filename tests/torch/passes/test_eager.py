@@ -8,7 +8,7 @@ import torch
 from pesky.torch.passes.bundle import Level, Part
 from pesky.torch.passes.eager import EagerBundle, curvature_at
 from pesky.torch.passes.fused import FusedBundle
-from pesky.torch.step.parts import _begin
+from pesky.torch.step.parts import begin
 
 
 def test_curvature_follows_the_size_of_gradients_and_is_at_least_the_level():
@@ -25,7 +25,7 @@ def test_without_a_typical_size_all_entries_have_the_level():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_entries_have_the_type_of_averages(dtype):
     theta = torch.randn(4, dtype=dtype)
-    kept = _begin(theta, "element", by_rows=False, has_levels=True)["mean_square"]
+    kept = begin(theta, "element", by_rows=False, has_levels=True)["mean_square"]
     assert curvature_at(Level(2.0, 1.0, 1.0), kept).dtype == kept.dtype
 
 
@@ -45,7 +45,7 @@ def test_the_compiled_passes_agree_with_the_eager_ones_over_steps(curvature):
         parts = []
         for size in (7, 40_000, 1):
             theta = torch.randn(size)
-            state = _begin(theta, "element", by_rows=False, has_levels=True)
+            state = begin(theta, "element", by_rows=False, has_levels=True)
             bend = torch.rand(size) if curvature else None
             parts.append(Part(theta, torch.randn(size), bend, group, state, 0.5, 0.25))
         squares = [0.0] * len(parts)
