@@ -29,6 +29,7 @@ from pesky.torch.progress import Progress
 from pesky.torch.settings import check_flag, check_group, check_parameters
 from pesky.torch.step import following, measuring, paper
 from pesky.torch.step.collective import Collective
+from pesky.torch.step.direction import foresee
 from pesky.torch.step.distributed import average_curvature
 from pesky.torch.step.levels import forget_level, has_level
 from pesky.torch.step.parts import (
@@ -188,6 +189,9 @@ class SteppingOptimizer(Optimizer):
         new = [part for part in parts if is_collecting(part.state, self.init_batches)]
         ready = [part for part in parts if part.curvature is not None or part not in new]
         bundles = bundles_of(ready, self.init_batches)
+        foresee(bundles, start)
+        if self.counters["form"] == "following":
+            following.foresee(bundles, self.collective)
         reason = unusable(bundles, start)
         if reason is not None:
             # One such batch is the data's fault; of two in a row the last step may be the reason.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pesky import length, rule
 from pesky.torch import stepping
-from pesky.torch.passes.bundle import Bundle, Level, Part
+from pesky.torch.passes.bundle import BufferOf, Bundle, Level, Part
 from pesky.torch.passes.eager import EagerBundle, curvature_at
 from pesky.torch.step import alarm, direction, measuring
 from pesky.torch.step.collective import Collective
@@ -90,13 +90,13 @@ class _Rated(EagerBundle):
         super().__init__(parts)
         self._rates = rates
 
-    def rates(self, ratio: Tensor, mean_square: Tensor, level: Level) -> Tensor:
-        return self._rates(ratio, mean_square, level)
+    def rates(
+        self, ratios: Sequence[Tensor], mean_squares: Sequence[Tensor], levels: Sequence[Level]
+    ) -> list[Tensor]:
+        return [self._rates(*one) for one in zip(ratios, mean_squares, levels, strict=True)]
 
 
-def _direction_by(
-    rates: Rates, bundles: Sequence[Bundle], buffer_of: Callable[[Part], Tensor]
-) -> direction.Direction:
+def _direction_by(rates: Rates, bundles: Sequence[Bundle], buffer_of: BufferOf) -> direction.Direction:
     """Do as `direction_of`, with other rates."""
     return direction.direction_of([_Rated(rates, bundle.parts) for bundle in bundles], buffer_of)
 

@@ -1,22 +1,25 @@
 """What one parameter brings to a step, and what can be done with many of them at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+from pesky.torch.passes.extent import Extent
+
 __all__ = [
     "OVERESTIMATED",
+    "BufferOf",
     "Bundle",
     "Directed",
     "Level",
+    "Means",
     "Part",
     "Start",
     "Sums",
     "overestimate",
-    "set_finite",
     "statistics_type",
 ]
 
@@ -74,9 +77,22 @@ class Level(NamedTuple):
 class Directed(NamedTuple):
     """What a pass that writes directions finds."""
 
-    slope: float  # sum of gradient times direction
-    signals: list[float]  # means of g^2, one a part
-    mean_squares: list[float]  # means of v
+    values: list[Tensor]  # the directions, one a part
+    slopes: list[float]  # whose sum is that of gradient times direction
+    # For each part lr times its slope, and of the slope that the mean gradient before this step
+    # expected, how much an lr other than 1 wants left. None: nobody asked.
+    slowed: list[tuple[float, float]] | None = None
+    extents: list[Extent] | None = None  # one a part; None: not known
+
+
+class Means(NamedTuple):
+    """Means over the entries of each part."""
+
+    signals: list[float]  # of g^2
+    squares: list[float]  # of v
+
+
+BufferOf: TypeAlias = Callable[[Part], Tensor]
 
 
 class Bundle(Protocol):
@@ -101,11 +117,33 @@ class Bundle(Protocol):
         Entries that would not be finite stay; return whether there are any.
         """
 
-    def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
-        """Take a sample into g and v, and write directions; each entry has its own rate."""
+    def direct(
+        self, levels: Sequence[Level], buffer_of: BufferOf, slowed: bool
+    ) -> tuple[Directed, Means]:
+        """Take a sample into g and v, and write directions; each entry has its own rate.
 
-    def average(self, memories: Sequence[float]) -> list[Sums]:
-        """Take a sample into g and h."""
+        `buffer_of` has memory for the direction of a part, which need not be used.
+        """
+
+    def direct_alike(self, rates: Sequence[float], buffer_of: BufferOf) -> Directed:
+        """Write directions with one rate a part, after `average`."""
+
+    def slopes(self, directions: Sequence[Tensor | None], factors: Sequence[float]) -> list[float]:
+        """Return gradient times direction, times a factor, of each part that has a direction."""
+
+    def go(self, directed: Directed, distances: Sequence[float], shares: Sequence[float]) -> bool:
+        """Step along directions and let shares of parts decay; return whether entries stay.
+
+        What decays is kept in the state, apart from the direction.
+        """
+
+    def mixed(
+        self, directed: Directed, scales: Sequence[float], shares: Sequence[float | None]
+    ) -> Directed:
+        """Return multiples of directions with shares of iterates; None leaves a direction as it is."""
+
+    def average(self, memories: Sequence[float], slowed: bool = False) -> list[Sums]:
+        """Take a sample into g and h; `slowed` is for directions, see `Directed`."""
 
     def descend(self, rates: Sequence[float]) -> bool:
         """Step with one rate a part; return whether entries stay, as in `update`."""
@@ -114,15 +152,3 @@ class Bundle(Protocol):
 def statistics_type(parameter: Tensor) -> torch.dtype:
     """Averages of half-precision parameters are kept in float32: small changes would be lost."""
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32
-
-
-@torch.no_grad()
-def set_finite(parameter: Tensor, value: Tensor) -> bool:
-    """Set a parameter where the value is finite in its type; return whether entries stay."""
-    value = value.to(parameter.dtype)
-    finite = value.isfinite()
-    if bool(finite.all()):
-        parameter.copy_(value)
-        return False
-    parameter.copy_(torch.where(finite, value, parameter))
-    return True

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pesky.torch.passes import kernels
-from pesky.torch.passes.bundle import Directed, Level, Part, Sums
+from pesky.torch.passes.bundle import BufferOf, Directed, Level, Means, Part, Sums
+from pesky.torch.passes.single import go_along, sample_of, slope_of
 from pesky.torch.settings import l2_of
 
 __all__ = ["FusedBundle", "Move", "are_same", "is_fusible", "move"]
@@ -122,6 +123,7 @@ class FusedBundle:
         self._table = np.array([_addresses(part) for part in parts], np.int64)
         self._settings = np.array([_numbers(part) for part in parts], _TYPES[parts[0].theta.dtype])
         self._chunks = _chunks_of(tuple(part.theta.numel() for part in parts))
+        self._before: list[Tensor] | None = None  # mean gradients before `average`, if wanted
 
     def powers(self) -> tuple[float, float]:
         """Return sums of gradient^2 and of |curvature|."""
@@ -137,17 +139,74 @@ class FusedBundle:
         """Take a sample into the averages and step, each entry with a rate of its own."""
         return self._move(kernels.update_chunks)
 
-    def direct(self, levels: Sequence[Level], directions: Sequence[Tensor]) -> Directed:
+    def direct(
+        self, levels: Sequence[Level], buffer_of: BufferOf, slowed: bool
+    ) -> tuple[Directed, Means]:
         """Take a sample into the averages, and write directions."""
-        self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in directions]
+        values = [buffer_of(part) for part in self.parts]
+        expected = self._mean_gradients() if slowed else None
+        self._table[:, kernels.DIRECTION] = [one.data_ptr() for one in values]
         self._settings[:, [kernels.LEVEL, kernels.INVERSE, kernels.WEIGHT]] = levels
         sums = self._sums(kernels.direct_chunks, 3)
         totals = np.add.reduceat(sums[:, 1:], self._starts())
         signals, squares = (totals.T / self._table[:, kernels.SIZE]).tolist()
-        return Directed(float(sums[:, 0].sum()), signals, squares)
+        slopes = [float(sums[:, 0].sum())]
+        return Directed(values, slopes, self._slowed(values, expected)), Means(signals, squares)
 
-    def average(self, memories: Sequence[float]) -> list[Sums]:
+    def direct_alike(self, rates: Sequence[float], buffer_of: BufferOf) -> Directed:
+        """Write directions with one rate a part."""
+        values, slopes = [], []
+        for part, rate in zip(self.parts, rates, strict=True):
+            gradient, _ = sample_of(part, part.theta)
+            values.append(torch.mul(gradient, rate, out=buffer_of(part)))
+            slopes.append(rate * float((gradient * gradient).sum()))
+        return Directed(values, slopes, self._slowed(values, self._before))
+
+    def _mean_gradients(self) -> list[Tensor]:
+        """Return copies of the mean gradients where an lr needs them after they have changed."""
+        return [
+            part.state["mean_gradient"].clone() if float(part.group["lr"]) != 1 else part.gradient
+            for part in self.parts
+        ]
+
+    def _slowed(
+        self, values: Sequence[Tensor], expected: Sequence[Tensor] | None
+    ) -> list[tuple[float, float]] | None:
+        if expected is None:
+            return None
+        found = []
+        for part, value, before in zip(self.parts, values, expected, strict=True):
+            lr = float(part.group["lr"])
+            slope = slope_of(sample_of(part, part.theta)[0], value, lr)
+            found.append((slope, 0.0 if lr == 1 else slope_of(before, value, lr * (1 - lr))))
+        return found
+
+    def slopes(self, directions: Sequence[Tensor | None], factors: Sequence[float]) -> list[float]:
+        """Return gradient times direction, times a factor, of each part that has a direction."""
+        return [
+            slope_of(sample_of(part, part.theta)[0], value, factor)
+            for part, value, factor in zip(self.parts, directions, factors, strict=True)
+            if value is not None
+        ]
+
+    def go(self, directed: Directed, distances: Sequence[float], shares: Sequence[float]) -> bool:
+        """Step along directions and let shares of parts decay; return whether entries stay."""
+        steps = zip(self.parts, directed.values, distances, shares, strict=True)
+        held = [go_along(*one) for one in steps]
+        return any(held)
+
+    def mixed(
+        self, directed: Directed, scales: Sequence[float], shares: Sequence[float | None]
+    ) -> Directed:
+        """Return multiples of directions with shares of iterates."""
+        for part, value, scale, share in zip(self.parts, directed.values, scales, shares, strict=True):
+            if share is not None:
+                value.mul_(scale).add_(part.state["iterate"], alpha=share)
+        return directed
+
+    def average(self, memories: Sequence[float], slowed: bool = False) -> list[Sums]:
         """Take a sample into g and h."""
+        self._before = self._mean_gradients() if slowed else None
         self._settings[:, kernels.MEMORY] = memories
         return self._sums_of_parts(kernels.average_chunks)
 

@@ -6,11 +6,14 @@ batches and has its own slow start, however long the others have been learning.
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from pesky import rule
-from pesky.torch.passes.bundle import OVERESTIMATED, Part, Start, overestimate, set_finite
-from pesky.torch.passes.eager import ELEMENT_AVERAGES, powers_of, sample_of, update_of
+from pesky.torch.passes.bundle import OVERESTIMATED, Part, Start, overestimate
+from pesky.torch.passes.eager import ELEMENT_AVERAGES, update_of
+from pesky.torch.passes.extent import set_finite
+from pesky.torch.passes.single import sample_of
 
 __all__ = ["RowsBundle"]
 
@@ -25,7 +28,14 @@ class RowsBundle:
 
     def powers(self) -> tuple[float, float]:
         """Return sums of gradient^2 and of |curvature|, which are finite only if every entry is."""
-        return powers_of(self._samples)
+        sums = [
+            torch.stack(
+                [gradient.square().sum(), gradient.new_zeros(()) if bend is None else bend.sum()]
+            )
+            for gradient, bend in self._samples
+        ]
+        power, bend = torch.stack([pair.cpu().double() for pair in sums]).sum(dim=0).tolist()
+        return power, bend
 
     def advance(self, start: Start) -> bool:
         """Collect in rows that are still new; update the others.

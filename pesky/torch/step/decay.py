@@ -9,10 +9,11 @@ from math import isfinite, sqrt
 
 from torch import Tensor
 
-from pesky.torch.passes.bundle import Part, set_finite, statistics_type
+from pesky.torch.passes.bundle import Part, statistics_type
+from pesky.torch.passes.extent import set_finite
 from pesky.torch.passes.pieces import sum_of_squares
 from pesky.torch.settings import decoupled_of
-from pesky.torch.step.direction import Direction
+from pesky.torch.step.direction import Direction, Leg
 
 __all__ = ["copies_of", "include", "pull", "shares_along"]
 
@@ -23,9 +24,12 @@ def include(direction: Direction, scales: Sequence[float]) -> list[float]:
     What decays has all of its step for a direction, and the scale 1.
     """
     shares = shares_along(direction, scales)
-    for part, value, scale in zip(direction.parts, direction.values, scales, strict=True):
-        if part in shares:
-            value.mul_(scale).add_(part.state["iterate"], alpha=shares[part])
+    scale_of = dict(zip(direction.parts, scales, strict=True))
+    for number, (bundle, directed) in enumerate(direction.legs):
+        taken = [shares.get(part) for part in bundle.parts]
+        if taken != [None] * len(taken):
+            factors = [scale_of[part] for part in bundle.parts]
+            direction.legs[number] = Leg(bundle, bundle.mixed(directed, factors, taken))
     return [
         1.0 if part in shares else scale for part, scale in zip(direction.parts, scales, strict=True)
     ]
@@ -33,11 +37,11 @@ def include(direction: Direction, scales: Sequence[float]) -> list[float]:
 
 def shares_along(direction: Direction, scales: Sequence[float]) -> dict[Part, float]:
     """Return what share of each part a step along a direction takes off it, if any."""
-    steps = zip(direction.parts, direction.values, scales, strict=True)
+    steps = zip(direction.parts, direction.values, scales, direction.extents, strict=True)
     return _shares(
         {
-            part: sum_of_squares(value, scale)
-            for part, value, scale in steps
+            part: sum_of_squares(value, scale) if extent is None else scale * scale * extent.square
+            for part, value, scale, extent in steps
             if decoupled_of(part.group) > 0
         }
     )

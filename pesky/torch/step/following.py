@@ -13,14 +13,16 @@ from torch import Tensor
 
 from pesky import length
 from pesky.torch.outcome import DIRECTION, TURNED, Outcome
-from pesky.torch.passes.bundle import Bundle, Part, Start, set_finite
-from pesky.torch.passes.eager import sample_of
+from pesky.torch.passes.bundle import Bundle, Part, Start
+from pesky.torch.passes.eager import EagerBundle
+from pesky.torch.passes.extent import set_finite
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.passes.single import total
 from pesky.torch.step import decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
 
-__all__ = ["step", "undo"]
+__all__ = ["foresee", "step", "undo"]
 
 # Where the slope has turned to so many times its size, the loss has risen by the slope times the step
 # (were it a quadratic): as much as the step was to lower it.
@@ -33,9 +35,8 @@ _KEPT = 0.8  # of it in a step, then
 def step(bundles: Sequence[Bundle | RowsBundle], start: Start, collective: Collective) -> Outcome:
     """Let every bundle collect or move."""
     moving, by_rows = let_collect(bundles, start)
-    parts = [part for bundle in moving for part in bundle.parts]
-    if collective.undoable == 0 or _follow(parts, collective):
-        outcome = _move(moving, parts, collective)
+    if collective.undoable == 0 or _follow(moving, collective):
+        outcome = _move(moving, collective)
     else:
         outcome = Outcome(skipped=TURNED)
     for bundle in by_rows:
@@ -43,42 +44,30 @@ def step(bundles: Sequence[Bundle | RowsBundle], start: Start, collective: Colle
     return outcome
 
 
-def _move(bundles: Sequence[Bundle], parts: Sequence[Part], collective: Collective) -> Outcome:
-    slowed = [part for part in parts if _lr(part) != 1]
-    expected = {part.theta: part.state["mean_gradient"].clone() for part in slowed}
+def _move(bundles: Sequence[Bundle], collective: Collective) -> Outcome:
+    slowed = any(_lr(part) != 1 for bundle in bundles for part in bundle.parts)
     collective.undoable = 0.0  # the direction of the last step is written over
-    direction = direction_of(bundles, _buffer_of)
+    direction = direction_of(bundles, _buffer_of, slowed)
+    for part, value in zip(direction.parts, direction.values, strict=True):
+        part.state["direction"] = value
     if direction.slope == 0:
         return Outcome()
     if not 0 < direction.slope < inf:
         return Outcome(skipped=DIRECTION)
     if collective.scale == 0:
         length.set_scale(collective, _FIRST)
-    slope, spared = _slopes(direction, expected)
+    slope, spared = _slopes(direction) if slowed else (direction.slope, 0.0)
     share = length.gentle_share(collective, slope)
     collective.last_slope, collective.spared_slope = share * slope, share * spared
     scale, held = share * collective.scale, False
     collective.count()
-    distances = [_lr(part) * scale for part in direction.parts]
-    shares = decay.shares_along(direction, distances)
-    for part, value, distance in zip(direction.parts, direction.values, distances, strict=True):
-        held |= _move_part(part, value, distance, shares.get(part, 0.0))
-        part.state.update({"length": distance, "move": int(collective.averaged)})
+    shares = decay.shares_along(direction, [_lr(part) * scale for part in direction.parts])
+    for bundle, directed in direction.legs:
+        distances = [_lr(part) * scale for part in bundle.parts]
+        held |= bundle.go(directed, distances, [shares.get(part, 0.0) for part in bundle.parts])
+        for part, distance in zip(bundle.parts, distances, strict=True):
+            part.state.update({"length": distance, "move": int(collective.averaged)})
     return Outcome(held=held)
-
-
-def _move_part(part: Part, direction: Tensor, distance: float, share: float) -> bool:
-    """Move a parameter along a direction and let a share of it decay; return whether entries stay.
-
-    What decays is kept apart from the direction, along which the next slope is measured.
-    """
-    before = part.theta.to(direction.dtype)
-    moved = before.add(direction, alpha=-distance)
-    part.state.pop("decayed", None)
-    if share > 0:
-        part.state["decayed"] = share * before
-        moved -= part.state["decayed"]
-    return set_finite(part.theta, moved)
 
 
 def _buffer_of(part: Part) -> Tensor:
@@ -93,44 +82,51 @@ def _lr(part: Part) -> float:
     return float(part.group["lr"])
 
 
-def _slopes(direction: Direction, expected: dict[Tensor, Tensor]) -> tuple[float, float]:
+def _slopes(direction: Direction) -> tuple[float, float]:
     """Return the slope along the step, and how much of it lr wants left at its end.
 
     Only a gradient that this batch has no part in can tell the latter: with the batch's own, noise
     would look like a slope, and a small lr like a step that is too long.
     """
-    if not expected:
-        return direction.slope, 0.0
-    slopes, spared = [], []
-    for part, value in zip(direction.parts, direction.values, strict=True):
-        lr = _lr(part)
-        slopes.append(lr * _dot(sample_of(part, part.theta)[0], value))
-        if lr != 1:
-            spared.append(lr * (1 - lr) * _dot(expected[part.theta], value))
-    return _sum(slopes), _sum(spared)
+    slowed = [one for leg in direction.legs for one in leg.directed.slowed or []]
+    spared = [left for part, (_, left) in zip(direction.parts, slowed, strict=True) if _lr(part) != 1]
+    return total([slope for slope, _ in slowed]), total(spared)
 
 
-def _follow(parts: Sequence[Part], collective: Collective) -> bool:
+def _follow(bundles: Sequence[Bundle], collective: Collective) -> bool:
     """Let the scale follow what this batch's gradient says about the last step; False: it is undone."""
-    slopes = [
-        part.state["length"] / collective.scale * _dot(sample_of(part, part.theta)[0], value)
-        for part in parts
-        if (value := _last_direction(part.state, collective)) is not None
-    ]
+    slopes = [one for bundle in bundles for one in _slopes_left(bundle, collective)]
     slope = collective.last_slope
     if not slopes or slope == 0:
         return True
-    left = _sum(slopes) - collective.spared_slope
+    left = total(slopes) - collective.spared_slope
     _forget(collective, slope)
     collective.last_slope = 0.0  # until the next move, there is nothing more to learn from this one
     if left < -_GROSS * max(slope, collective.slope):
         shorter = length.followed_scale(collective.scale, left / slope)
-        undo(((part.theta, part.state) for part in parts), collective)
+        undo(((part.theta, part.state) for bundle in bundles for part in bundle.parts), collective)
         length.set_scale(collective, min(collective.scale, shorter))
         collective.next_slope = min(collective.next_slope, 0.0)
         return False
     length.follow(collective, slope, left)
     return True
+
+
+def _slopes_left(bundle: Bundle, collective: Collective) -> list[float]:
+    """Return each part's slope at the end of the last step, if that moved it."""
+    factors = [part.state.get("length", 0.0) / collective.scale for part in bundle.parts]
+    return bundle.slopes(_last_directions(bundle, collective), factors)
+
+
+def foresee(bundles: Sequence[Bundle | RowsBundle], collective: Collective) -> None:
+    """Let bundles that can do so compute the slopes that `step` will ask for."""
+    for bundle in bundles:
+        if isinstance(bundle, EagerBundle) and collective.undoable > 0:
+            bundle.begin_slopes(_last_directions(bundle, collective))
+
+
+def _last_directions(bundle: Bundle, collective: Collective) -> list[Tensor | None]:
+    return [_last_direction(part.state, collective) for part in bundle.parts]
 
 
 def _forget(collective: Collective, slope: float) -> None:
@@ -145,14 +141,6 @@ def _forget(collective: Collective, slope: float) -> None:
 def _last_direction(state: dict[str, Any], collective: Collective) -> Tensor | None:
     """Return where the last step moved a parameter; None if it did not."""
     return state.get("direction") if state.get("move") == int(collective.averaged) else None
-
-
-def _dot(one: Tensor, other: Tensor) -> Tensor:
-    return (one * other).sum()
-
-
-def _sum(numbers: Sequence[Tensor]) -> float:
-    return float(torch.stack([one.double().cpu() for one in numbers]).sum())
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ from pesky import length
 from pesky.torch.loss.again import Losses
 from pesky.torch.outcome import ASTRAY, DIRECTION, HIGHER, NO_REPEAT, NOT_FINITE, NOTHING_HELPS, Outcome
 from pesky.torch.passes.bundle import Bundle, Start
-from pesky.torch.passes.eager import sample_of
 from pesky.torch.passes.rows import RowsBundle
+from pesky.torch.passes.single import sample_of
 from pesky.torch.step import alarm, decay
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction, direction_of, let_collect
@@ -79,7 +79,9 @@ def step(
     """Let every bundle collect or move; one of `interval` steps measures its length, if it `is_due`."""
     collective.interval = float(interval)
     moving, by_rows = let_collect(bundles, start)
-    direction = direction_of(moving, places.begin)
+    for part in [part for bundle in moving for part in bundle.parts]:
+        places.begin(part)
+    direction = direction_of(moving, places.buffer_of)
     outcome = Outcome()
     if 0 < direction.slope < inf:
         outcome = _Step(direction, losses, collective, places).take(is_due)

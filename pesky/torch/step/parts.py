@@ -12,6 +12,7 @@ from pesky.torch.outcome import CURVATURE, GRADIENT
 from pesky.torch.passes.bundle import Bundle, Part, Start, statistics_type
 from pesky.torch.passes.eager import EagerBundle
 from pesky.torch.passes.fused import FusedBundle, is_fusible
+from pesky.torch.passes.reading import Reading
 from pesky.torch.passes.rows import RowsBundle
 from pesky.torch.step.levels import NO_LEVEL, State, floor_of, has_level
 
@@ -193,8 +194,14 @@ def count(bundle: Bundle) -> None:
 # --- Bundles ------------------------------------------------------------------------------------------
 
 
-def bundles_of(parts: Iterable[Part], init_batches: int) -> list[Bundle | RowsBundle]:
-    """Put together what can be worked on together: one stage, kind of rate, type and device."""
+def bundles_of(
+    parts: Iterable[Part], init_batches: int, reading: Reading | None = None
+) -> list[Bundle | RowsBundle]:
+    """Put together what can be worked on together: one stage, kind of rate, type and device.
+
+    What travels from devices to the host is read together with what that reading already expects.
+    """
+    reading = Reading() if reading is None else reading
     alike: dict[Any, list[Part]] = {}
     for part in parts:
         kind: Any
@@ -206,7 +213,10 @@ def bundles_of(parts: Iterable[Part], init_batches: int) -> list[Bundle | RowsBu
         shared = part.group["granularity"] != "element"
         key = kind, collecting, shared, part.theta.dtype, part.theta.device
         alike.setdefault(key, []).append(part)
-    return [key[0](members) for key, members in alike.items()]
+    return [
+        EagerBundle(members, reading) if key[0] is EagerBundle else key[0](members)
+        for key, members in alike.items()
+    ]
 
 
 def unusable(bundles: Sequence[Bundle | RowsBundle], start: Start) -> str | None:

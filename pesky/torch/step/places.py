@@ -1,5 +1,6 @@
 """Where the parameters are: iterate or average; and which of them is visible."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from pesky import length
 from pesky.torch.passes.bundle import Part, statistics_type
+from pesky.torch.passes.extent import Extent, are_within
 from pesky.torch.passes.fused import Move, are_same, move
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction
@@ -76,14 +78,15 @@ class Places:
         self.go(name)
         self._versions = {one: one._version for one in self._moved()}
 
-    def begin(self, part: Part) -> Tensor:
-        """Return memory for the direction of a step, which the end of the step frees.
-
-        A parameter that is to move for the first time gets its places.
-        """
+    def begin(self, part: Part) -> None:
+        """Give a parameter that is to move for the first time its places."""
         if "iterate" not in part.state:
             kind, theta = statistics_type(part.theta), part.theta.detach()
             part.state.update({name: theta.to(kind, copy=True) for name in _NAMES})
+
+    @staticmethod
+    def buffer_of(part: Part) -> Tensor:
+        """Return memory for the direction of a step, which the end of the step frees."""
         return torch.empty_like(part.state["iterate"])
 
     @torch.no_grad()
@@ -96,8 +99,17 @@ class Places:
         others = [one for one in self._moved() if one not in moving]
         if others:
             torch._foreach_copy_(others, self._at("iterate", others))
+        rest = []
         for part, value in zip(direction.parts, direction.values, strict=True):
-            torch.add(part.state["iterate"], value, alpha=-scale, out=part.theta)
+            if part.theta.is_cpu:
+                torch.add(part.state["iterate"], value, alpha=-scale, out=part.theta)
+            else:
+                rest.append(Move(part.theta, part.state["iterate"], value, part.state["average"], scale))
+        for alike in _alike(rest):
+            ends = torch._foreach_add(
+                [each.iterate for each in alike], [each.direction for each in alike], alpha=-scale
+            )
+            torch._foreach_copy_([each.theta for each in alike], ends)
 
     @torch.no_grad()
     def move(self, direction: Direction, scales: list[float]) -> bool:
@@ -109,22 +121,28 @@ class Places:
         """
         held = False
         weight, shows_average = self._collective.count(), self._collective.prefers_average
-        at_once: dict[torch.dtype, list[Move]] = {}
-        others = set(self._moved())
-        for part, value, scale in zip(direction.parts, direction.values, scales, strict=True):
+        fusible: list[Move] = []
+        rest: list[Move] = []
+        extents: dict[Tensor, Extent | None] = {}
+        others = dict.fromkeys(self._moved())  # a set, in order
+        for part, value, scale, extent in zip(
+            direction.parts, direction.values, scales, direction.extents, strict=True
+        ):
             one, state = part.theta, part.state
             each = Move(one, state["iterate"], value, state["average"], scale)
-            if each.is_fusible:
-                at_once.setdefault(one.dtype, []).append(each)
-            else:
-                each.average.lerp_(each.iterate, weight)
-                held |= _step(each)
-            others.remove(one)
-        for alike in at_once.values():
+            (fusible if each.is_fusible else rest).append(each)
+            extents[one] = extent
+            del others[one]
+        for alike in _alike(fusible):
             held |= move(alike, weight, shows_average)
             self._shown |= {each.theta: "average" if shows_average else "iterate" for each in alike}
-        for one in others:  # they had no gradient
-            self._state[one]["average"].lerp_(self._state[one]["iterate"], weight)
+        for alike in _alike(rest):
+            averages, iterates = [each.average for each in alike], [each.iterate for each in alike]
+            torch._foreach_lerp_(averages, iterates, weight)
+            held |= _step(alike, [extents[each.theta] for each in alike])
+        if others:  # they had no gradient
+            resting = list(others)
+            torch._foreach_lerp_(self._at("average", resting), self._at("iterate", resting), weight)
         return held
 
     @torch.no_grad()
@@ -135,14 +153,14 @@ class Places:
             torch._foreach_copy_(self._at("iterate", moved), self._at("average", moved))
 
     def _is_changed(self, name: str) -> bool:
-        """Whether parameters are not what was made visible; without a word if on another device."""
-        return not are_same(
-            [
-                (one.detach(), self._state[one][name])
-                for one in self._moved()
-                if one.is_cpu or one._version != self._versions.get(one)
-            ]
-        )
+        """Whether parameters are not what was made visible.
+
+        On another device nobody looks: that they were written to is taken for a change.
+        """
+        moved = self._moved()
+        if any(not one.is_cpu and one._version != self._versions.get(one) for one in moved):
+            return True
+        return not are_same([(one.detach(), self._state[one][name]) for one in moved if one.is_cpu])
 
     @torch.no_grad()
     def start_over(self) -> None:
@@ -153,8 +171,28 @@ class Places:
                 self._state[one][name].copy_(one)
 
 
-def _step(each: Move) -> bool:
-    """Move an iterate within what the parameter's type can hold; what is computed replaces the step."""
+def _alike(moves: Iterable[Move]) -> list[list[Move]]:
+    """Put together moves of one type and device."""
+    alike: dict[tuple[torch.dtype, torch.device], list[Move]] = {}
+    for each in moves:
+        alike.setdefault((each.theta.dtype, each.theta.device), []).append(each)
+    return list(alike.values())
+
+
+def _step(alike: Sequence[Move], extents: Sequence[Extent | None]) -> bool:
+    """Move iterates within what the parameters' type can hold; return whether entries stay."""
+    known = [one for one in extents if one is not None]
+    distances = [each.scale for each in alike]
+    if len(known) == len(alike) and are_within(alike[0].theta.dtype, known, distances):
+        steps = torch._foreach_mul([each.direction for each in alike], [-scale for scale in distances])
+        torch._foreach_add_([each.iterate for each in alike], steps)
+        return False
+    held = [_step_alone(each) for each in alike]
+    return any(held)
+
+
+def _step_alone(each: Move) -> bool:
+    """Move an iterate where that is finite; what is computed replaces the step."""
     torch.add(each.iterate, each.direction, alpha=-each.scale, out=each.direction)
     finite = each.direction.to(each.theta.dtype).isfinite()
     held = not bool(finite.all())

@@ -10,7 +10,7 @@ from pesky.torch.passes.bundle import Bundle, Part, Sums, statistics_type
 from pesky.torch.step.levels import has_level, level_of
 from pesky.torch.step.parts import State
 
-__all__ = ["owner_of", "shared_rates"]
+__all__ = ["memories_of", "owner_of", "shared_rates"]
 
 
 def owner_of(part: Part) -> State:
@@ -19,11 +19,16 @@ def owner_of(part: Part) -> State:
     return owner
 
 
-def shared_rates(bundles: Sequence[Bundle]) -> list[list[float]]:
+def memories_of(bundle: Bundle) -> list[float]:
+    """Return the memory of each part's rate."""
+    return [owner_of(part)["memory"] for part in bundle.parts]
+
+
+def shared_rates(bundles: Sequence[Bundle], slowed: bool = False) -> list[list[float]]:
     """Take a sample into the averages of tensors that share rates; return each one's rate."""
     members: dict[int, list[tuple[Part, Sums]]] = {}
     for bundle in bundles:
-        sums = bundle.average([owner_of(part)["memory"] for part in bundle.parts])
+        sums = bundle.average(memories_of(bundle), slowed)
         for part, of_part in zip(bundle.parts, sums, strict=True):
             members.setdefault(id(owner_of(part)), []).append((part, of_part))
     for sharing in members.values():

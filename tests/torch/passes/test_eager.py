@@ -53,8 +53,10 @@ def test_the_compiled_passes_agree_with_the_eager_ones_over_steps(curvature):
             levels = [Level(0.5, 1 / square if square else 0.0, 0.5) for square in squares]
             for part in parts:
                 part.gradient = torch.randn(len(part.theta))
-            directions = [torch.empty_like(part.theta) for part in parts]
-            slope, signals, squares = kind(parts).direct(levels, directions)
+            directed, (signals, squares) = kind(parts).direct(
+                levels, lambda part: torch.empty_like(part.theta), slowed=False
+            )
+            directions, slope = directed.values, sum(directed.slopes)
         found.append([*directions, torch.tensor([slope, *signals, *squares])])
         for part, direction in zip(parts, directions, strict=True):
             longest = float(abs(direction).max()) * 0.5

@@ -52,11 +52,14 @@ LEVELS = [Level(0.1 * k, 0.5 * k, 1 / (k + 2)) for k in range(len(SIZES))]  # th
 
 def directed(batch):
     """Write directions, which are then compared as the averages are."""
-    directions = [torch.empty_like(part.theta) for part in batch.parts]
-    slope, signals, mean_squares = batch.direct(LEVELS, directions)
-    for part, direction in zip(batch.parts, directions, strict=True):
+    directed, means = batch.direct(LEVELS, buffer_of, slowed=False)
+    for part, direction in zip(batch.parts, directed.values, strict=True):
         part.state["direction"] = direction
-    return [slope, *signals, *mean_squares]
+    return [sum(directed.slopes), *means.signals, *means.squares]
+
+
+def buffer_of(part):
+    return torch.empty_like(part.theta)
 
 
 # What a pass works on (levels are the robust dialect's), and what it does.
@@ -99,9 +102,9 @@ def test_a_direction_is_the_rules_with_a_curvature_from_the_level(kind):
         + [part.state[name].numpy().copy() for name in ("mean_gradient", "mean_square")]
         for part in made
     ]
-    directions = [torch.empty_like(part.theta) for part in made]
     with torch.no_grad():
-        slope, signals, mean_squares = kind(made).direct(LEVELS, directions)
+        directed, means = kind(made).direct(LEVELS, buffer_of, slowed=False)
+    directions, (signals, mean_squares) = directed.values, means
     expected_slope = 0.0
     for k, (theta, gradient, g, v) in enumerate(before):
         level, inverse, _ = LEVELS[k]
@@ -119,7 +122,7 @@ def test_a_direction_is_the_rules_with_a_curvature_from_the_level(kind):
             np.testing.assert_allclose(one.numpy(), other, rtol=1e-9, atol=1e-12)
         assert signals[k] == pytest.approx((g**2).mean(), rel=1e-9)
         assert mean_squares[k] == pytest.approx(v.mean(), rel=1e-9)
-    assert slope == pytest.approx(expected_slope, rel=1e-9)
+    assert sum(directed.slopes) == pytest.approx(expected_slope, rel=1e-9)
 
 
 @pytest.mark.parametrize("granularity", ["element", "block", "global"])
@@ -224,7 +227,10 @@ def laid_out(memory, values, order, gap):
 
 def passed(part, direction):
     """Return what all passes of a robust step compute."""
-    slope, signals, squares = FusedBundle([part]).direct([Level(0.3, 2.0, 0.5)], [direction])
-    found = [torch.tensor([slope, *signals, *squares], dtype=torch.float64), direction.clone()]
+    directed, means = FusedBundle([part]).direct(
+        [Level(0.3, 2.0, 0.5)], lambda part: direction, slowed=False
+    )
+    numbers = [*directed.slopes, *means.signals, *means.squares]
+    found = [torch.tensor(numbers, dtype=torch.float64), direction.clone()]
     found.append(torch.tensor(FusedBundle([part]).powers()))
     return found + [part.state[name].clone() for name in AVERAGES]

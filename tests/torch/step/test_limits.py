@@ -11,7 +11,7 @@ from torch.nn.functional import mse_loss
 from pesky import length
 from pesky.length import Length
 from pesky.torch import VSGD
-from pesky.torch.passes.bundle import set_finite
+from pesky.torch.passes.extent import set_finite
 from pesky.torch.passes.fused import Move, move
 from pesky.torch.step.collective import Collective
 from pesky.torch.step.direction import Direction
