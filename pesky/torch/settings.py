@@ -1,7 +1,9 @@
 """What a user can set: checks, and what settings of weight decay mean."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor
 
 from pesky.errors import InputError, check_number
@@ -16,6 +18,7 @@ __all__ = [
     "l2_of",
 ]
 
+_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 Granularity = Literal["element", "block", "global"]
 
 
@@ -42,14 +45,23 @@ def check_group(group: dict[str, Any]) -> None:
         group["curvature_floor"] = check_number("curvature_floor", group["curvature_floor"], above=0)
 
 
-def check_parameters(parameters: list[Tensor]) -> None:
-    """Refuse parameters that have no real gradient."""
-    for parameter in parameters:
+def check_parameters(parameters: Sequence[Tensor], names: Sequence[str] | None = None) -> None:
+    """Refuse parameters of a type that has no real gradient, or that torch cannot compute with."""
+    for number, parameter in enumerate(parameters):
+        if parameter.dtype in _TYPES:
+            continue
+        which = f"parameter {number}" if names is None else repr(names[number])
+        shown = f"{which} of type {parameter.dtype} and shape {tuple(parameter.shape)}"
         if parameter.is_complex():
             raise InputError(
-                f"params must be real; got a complex tensor of shape {tuple(parameter.shape)}: "
-                "optimise its real and imaginary part (torch.view_as_real) as two real tensors"
+                f"params must be real; got a complex tensor, {shown}: optimise its real and imaginary "
+                "part (torch.view_as_real) as two real tensors"
             )
+        shown_types = ", ".join(str(one).removeprefix("torch.") for one in _TYPES)
+        raise InputError(
+            f"params must be of one of the types {shown_types}; got {shown}: keep parameters in "
+            "bfloat16, and convert them where the model uses them"
+        )
 
 
 def l2_of(group: dict[str, Any]) -> float:

@@ -33,6 +33,7 @@ from pesky.torch.step.direction import foresee
 from pesky.torch.step.distributed import average_curvature
 from pesky.torch.step.levels import forget_level, has_level
 from pesky.torch.step.parts import (
+    Bundles,
     begin_shared,
     bundles_of,
     forget_beyond,
@@ -148,24 +149,26 @@ class SteppingOptimizer(Optimizer):
     def _outcome(self, parts: list[Part]) -> Outcome:
         """Take a step, if losses and gradients are such that one can be taken."""
         pending = self._pending
-        if pending.shown_loss is not None:
-            self.progress.note_loss(pending.shown_loss)
         is_parallel = distributed.is_available() and distributed.is_initialized()
         among = process_group(self.process_group) if is_parallel else None
         if self.counters["form"] != "measuring":
-            return self._advance(parts, None, among)
+            bundles = self._begin_passes(parts, among)
+            self._note_loss()
+            return self._advance(parts, None, among, bundles)
         if not pending.evaluations:
             raise InputError(words.NO_AGAIN)
         if not self._inside:
             self._places.enter(visible_is_iterate=True)
-        losses = Losses(pending.evaluations, self.param_groups, among)
+        losses = Losses(pending.evaluations, self.param_groups, among, pending.reading)
         try:
+            bundles = self._begin_passes(parts, among)
+            self._note_loss()
             outcome = measuring.trouble(losses, self.collective, self._places)
             if outcome.skipped is not None:
                 return outcome
             if outcome.changed:
                 self._start_anew(losses.first)
-            return self._advance(parts, losses, among)
+            return self._advance(parts, losses, among, bundles)
         finally:
             if not self._inside:
                 self._places.stay()
@@ -179,19 +182,51 @@ class SteppingOptimizer(Optimizer):
             forget_beyond(state, float(self.init_batches))
         self.counters |= {"moves": 0, "accident": 0, "measured": None}
 
-    def _advance(self, parts: list[Part], losses: Losses | None, among: Any) -> Outcome:
+    def _note_loss(self) -> None:
+        shown = self._pending.shown_loss
+        if shown is not None:
+            self.progress.note_loss(shown)
+
+    def _begin_passes(self, parts: list[Part], among: Any) -> Bundles | None:
+        """Let passes on devices begin before the host knows the loss, so that it waits only once.
+
+        None where that has to come first: what is measured, scaled or shared with other processes.
+        """
+        pending = self._pending
+        is_scaled = getattr(self, "found_inf", None) is not None
+        if pending.passes or not pending.spared or is_scaled or among is not None:
+            return None
+        if all(part.theta.is_cpu for part in parts):
+            return None
+        return self._bundles(parts)
+
+    def _bundles(self, parts: list[Part]) -> Bundles:
+        """Return what can be worked on together; what has initial batches to see waits for curvature."""
+        ready = [
+            part
+            for part in parts
+            if part.curvature is not None or not is_collecting(part.state, self.init_batches)
+        ]
+        bundles = bundles_of(ready, self.init_batches, self._pending.reading)
+        foresee(bundles, self._start())
+        if self.counters["form"] == "following":
+            following.foresee(bundles, self.collective)
+        return bundles
+
+    def _start(self) -> Start:
+        return Start(self.init_batches, self.slow_start_factor(), self.even_start)
+
+    def _advance(
+        self, parts: list[Part], losses: Losses | None, among: Any, bundles: Bundles | None
+    ) -> Outcome:
         """Let parts collect or move, unless gradients or curvatures are missing or not finite."""
         outcome = self._make_usable(parts, among)
         if outcome.skipped is not None:
             return outcome
-        start = Start(self.init_batches, self.slow_start_factor(), self.even_start)
-        # What has initial batches to see waits for one with curvature.
+        start = self._start()
         new = [part for part in parts if is_collecting(part.state, self.init_batches)]
-        ready = [part for part in parts if part.curvature is not None or part not in new]
-        bundles = bundles_of(ready, self.init_batches)
-        foresee(bundles, start)
-        if self.counters["form"] == "following":
-            following.foresee(bundles, self.collective)
+        if bundles is None:
+            bundles = self._bundles(parts)
         reason = unusable(bundles, start)
         if reason is not None:
             # One such batch is the data's fault; of two in a row the last step may be the reason.
@@ -245,7 +280,8 @@ class SteppingOptimizer(Optimizer):
             return Outcome(skipped=NOT_FINITE, undo=self._suspect())
         for part in parts:
             part.gradient_factor, part.curvature_factor = factors
-        loss, shown = pending.loss * factors[1], pending.shown_loss or 0.0
+        loss = pending.loss * factors[1]
+        shown = pending.shown_loss or 0.0
         if among is not None and (measured or self._is_due()):
             loss, shown = average_curvature(parts, (loss, shown), among)
         if pending.unmeasured and loss > 0:
@@ -353,7 +389,7 @@ class SteppingOptimizer(Optimizer):
         group = self.param_groups[-1]
         try:
             check_group(group)
-            check_parameters(group["params"])
+            check_parameters(group["params"], group.get("param_names"))
         except InputError:
             self.param_groups.pop()
             raise

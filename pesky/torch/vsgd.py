@@ -164,12 +164,13 @@ class VSGD(SteppingOptimizer):
         if any(one.grad is not None for one in self._parameters()):
             self._forget_gradients()
             raise InputError(words.RUNS_BACKWARD)
-        evaluation = Evaluation(closure, loss, state, buffers, self._manner)
+        evaluation = Evaluation(closure, loss, state, buffers, self._manner, self._pending.reading)
         again = closure if self.counters["repeats"] else None
         self._count_source(self._backward.run(loss, self._wanted(), again, state))
         self._pending.first_passes = [evaluation]
         if self.counters["form"] == "measuring":
-            self.collective.has_statistics |= evaluation.has_statistics
+            if self._is_loss_due() and not self.collective.has_statistics:
+                self.collective.has_statistics = evaluation.has_statistics
             self._pending.evaluations = [evaluation]
         self.step()
 
@@ -206,8 +207,9 @@ class VSGD(SteppingOptimizer):
         source = self._backward.run(loss, self._wanted(), repeated, scale=scale_of(scaler))
         self._count_source(source)
         if is_measuring and again is not None:
-            is_due = self._is_loss_due()
-            self._pending.evaluations.append(given_again(again, loss, is_due, self._manner))
+            manner, reading = self._manner, self._pending.reading
+            found = given_again(again, loss, self._is_loss_due(), manner, reading)
+            self._pending.evaluations.append(found)
 
     def watch(self, module: nn.Module, *, scaler: Any = None) -> RemovableHandle:
         """Measure curvature inside every `loss.backward()`, for a loss that this module computes.

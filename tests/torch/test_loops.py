@@ -144,6 +144,40 @@ def test_skorch():
     assert accuracy(classifier.module_) > ENOUGH
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ("minimize", "finite-difference"),
+        ("again", "finite-difference"),
+        ("backward", "polyak"),
+        ("watch", "polyak"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:bbprop cannot walk", "ignore:the graph has no second derivatives")
+def test_a_compiled_model_has_the_source_that_its_docs_name(way, expected, dialect):
+    net = model()
+    compiled, loss_of = torch.compile(net, backend="aot_eager"), nn.CrossEntropyLoss()
+    optimizer = VSGD(net.parameters(), dialect=dialect, init_batches=2)
+    if way == "watch":
+        optimizer.watch(loss_of)
+    for x, y in batches(4):
+
+        def closure(x=x, y=y):
+            return loss_of(compiled(x), y)
+
+        optimizer.zero_grad()
+        if way == "minimize":
+            optimizer.minimize(closure)
+            continue
+        if way == "watch":
+            closure().backward()
+        else:
+            optimizer.backward(closure(), again=closure if way == "again" else None)
+        optimizer.step()
+    assert list(optimizer.explain().curvature_sources) == [expected]
+
+
 @pytest.mark.parametrize("again", [True, False])
 def test_compiled_model(again):
     net = model()

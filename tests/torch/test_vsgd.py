@@ -14,6 +14,18 @@ from tests.torch.loops import (
 )
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex32, torch.float8_e4m3fn])
+def test_parameters_of_other_types_are_refused_by_name(dtype):
+    odd = torch.zeros(2, 3, dtype=dtype)
+    named = [("first", nn.Parameter(torch.zeros(2))), ("odd.weight", odd)]
+    with pytest.raises(InputError, match=rf"'odd.weight' of type {dtype} and shape \(2, 3\)"):
+        VSGD(named)
+    optimizer = VSGD(named[:1])
+    with pytest.raises(InputError, match=f"of type {dtype}"):
+        optimizer.add_param_group({"params": named[1:]})
+    assert len(optimizer.param_groups) == 1
+
+
 def test_complex_parameters_are_refused():
     with pytest.raises(InputError, match=r"view_as_real"):
         VSGD([nn.Parameter(torch.zeros(2, dtype=torch.complex64))])

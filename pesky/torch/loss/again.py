@@ -14,6 +14,8 @@ from torch.nn.modules.module import _global_forward_pre_hooks, register_module_f
 from pesky.errors import InputError
 from pesky.torch.loss.processes import mean_of
 from pesky.torch.passes.fused import are_same
+from pesky.torch.passes.grouped import expected_squares
+from pesky.torch.passes.reading import Expected, Reading
 from pesky.torch.settings import l2_of
 
 __all__ = [
@@ -144,15 +146,22 @@ class Evaluation:
         state: RandomState,
         buffers: dict[Tensor, Tensor] | None,
         manner: Manner,
+        reading: Reading,
     ) -> None:
-        """Note what a first pass found."""
+        """Note what a first pass found; its loss is read together with what else is wanted."""
         self.is_repeatable = buffers is not None  # whether `again` has the randomness of the first pass
         self._closure = closure
         self._state = state
         self._buffers = buffers
         self._manner = manner
-        self.loss = float(loss.detach())
+        self._first = reading.expect([loss.detach().reshape(())])
+        self._repeated: float | None = None
         self.rounding = torch.finfo(loss.dtype).eps
+
+    @property
+    def loss(self) -> float:
+        """The loss of the first pass, or of one that has the randomness of later ones."""
+        return self._first.get()[0] if self._repeated is None else self._repeated
 
     def again(self, keep_buffers: bool = False) -> float:
         """Return the loss at the present parameters.
@@ -181,7 +190,7 @@ class Evaluation:
     def repeat(self) -> None:
         """Make sure that the loss has the randomness of later ones, such as dropout masks."""
         if not self.is_repeatable:
-            self.loss, self.is_repeatable = self.again(), True
+            self._repeated, self.is_repeatable = self.again(), True
 
     @property
     def has_statistics(self) -> bool:
@@ -215,20 +224,33 @@ class Losses:
     """The losses of this step's batches, in sum and with the L2 penalty, at any parameters."""
 
     def __init__(
-        self, evaluations: Sequence[Evaluation], groups: Sequence[dict[str, Any]], among: Any
+        self,
+        evaluations: Sequence[Evaluation],
+        groups: Sequence[dict[str, Any]],
+        among: Any,
+        reading: Reading,
     ) -> None:
         """Compute the one at the present parameters; `among`: processes that have batches, or None."""
         self._evaluations = evaluations
         self._among = among
         self._decayed = [(l2_of(group), group["params"]) for group in groups]
         self.rounding = max(one.rounding for one in evaluations)
-        self.first = self._first()
+        self._penalty_at_first = self._expected_penalty(reading)
+        self._first: float | None = None
+
+    @property
+    def first(self) -> float:
+        """The loss at the present parameters, those of the first passes."""
+        if self._first is None:
+            losses = [one.loss for one in self._evaluations]
+            self._first = self._mean(sum(losses)) + _sum_of(self._penalty_at_first)
+        return self._first
 
     def repeat_first(self) -> None:
         """Make sure that the loss at the present parameters has the randomness of later ones."""
         for one in self._evaluations:
             one.repeat()
-        self.first = self._first()
+        self._first = None
 
     def repeats(self, spread: float) -> bool:
         """Whether the loss at the present parameters, where the first one was, is the same again.
@@ -252,24 +274,24 @@ class Losses:
 
     def again(self, keep_buffers: bool = False) -> float:
         """Evaluate at the present parameters."""
-        return self._total([one.again(keep_buffers) for one in self._evaluations])
+        total = self._mean(sum([one.again(keep_buffers) for one in self._evaluations]))
+        return total + _sum_of(self._expected_penalty(Reading()))
 
-    def _first(self) -> float:
-        return self._total([one.loss for one in self._evaluations])
+    def _mean(self, total: float) -> float:
+        return total if self._among is None else mean_of(total, self._among)
 
-    def _total(self, losses: Sequence[float]) -> float:
-        total = sum(losses)
-        if self._among is not None:
-            total = mean_of(total, self._among)
-        return total + self._penalty()
-
-    def _penalty(self) -> float:
-        return sum(
-            decay / 2 * float(one.detach().double().square().sum())
+    def _expected_penalty(self, reading: Reading) -> list[tuple[float, Expected]]:
+        """Return what the L2 penalty is the sum of: factors, and sums of squares on their way."""
+        return [
+            (decay / 2, squares)
             for decay, parameters in self._decayed
             if decay
-            for one in parameters
-        )
+            for squares in expected_squares(reading, parameters)
+        ]
+
+
+def _sum_of(penalty: Sequence[tuple[float, Expected]]) -> float:
+    return sum(factor * square for factor, squares in penalty for square in squares.get())
 
 
 def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tensor]]:
@@ -283,9 +305,11 @@ def first_pass(closure: Closure) -> tuple[Tensor, RandomState, dict[Tensor, Tens
             raise
 
 
-def given_again(closure: Closure, loss: Tensor, will_repeat: bool, manner: Manner) -> Evaluation:
+def given_again(
+    closure: Closure, loss: Tensor, will_repeat: bool, manner: Manner, reading: Reading
+) -> Evaluation:
     """Return the evaluation of a loss whose first pass was not ours: the closure sets the randomness."""
-    found = Evaluation(closure, loss, random_state(), None, manner)
+    found = Evaluation(closure, loss, random_state(), None, manner, reading)
     if will_repeat:
         found.repeat()
     return found

@@ -18,6 +18,7 @@ from pesky.errors import InputError
 from pesky.torch.curvature.choice import CurvatureSource
 from pesky.torch.curvature.sources import Values, finite_difference
 from pesky.torch.loss.again import Evaluation, RandomState, gradients_after, gradients_of
+from pesky.torch.passes.reading import Expected, Reading
 
 __all__ = ["Backward", "Pending", "Tap", "Wanted", "check_loss", "scale_of", "unscaling"]
 
@@ -62,7 +63,8 @@ class Pending:
         self.values: Values = {}
         self.unmeasured = False  # whether there was a backward pass whose curvature nothing could tell
         self.loss = 0.0  # of all such passes
-        self.shown_loss: float | None = None  # of all passes, as a user knows it
+        self.reading = Reading()  # of what the host wants to know of this step
+        self._shown: list[tuple[Expected, float]] = []  # losses of all passes, and their scales
         self.loss_scale: float | None = None  # by which losses probably were multiplied under AMP
         self.passes = 0
         self.spared = False  # whether there was a backward pass whose curvature was not wanted
@@ -84,7 +86,17 @@ class Pending:
 
     def note_loss(self, loss: Tensor, scale: float | None) -> None:
         """Note the loss of a backward pass, which may have been multiplied for AMP."""
-        self.shown_loss = (self.shown_loss or 0.0) + float(loss.detach()) / (scale or 1.0)
+        number = loss.detach().reshape(())
+        if not number.is_cpu:
+            number = number.clone()  # some loops change it in place, before it is read
+        self._shown.append((self.reading.expect([number]), scale or 1.0))
+
+    @property
+    def shown_loss(self) -> float | None:
+        """The loss of all passes, as a user knows it; None without any."""
+        if not self._shown:
+            return None
+        return sum(expected.get()[0] / scale for expected, scale in self._shown)
 
     @property
     def is_finite(self) -> bool:

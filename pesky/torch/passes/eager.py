@@ -197,7 +197,7 @@ class EagerBundle:
         g = torch._foreach_lerp(before, self._gradients, weights)
         squares = torch._foreach_mul(self._gradients, self._gradients)
         v = torch._foreach_lerp(self._state("mean_square"), squares, weights)
-        directions = self.rates(grouped.ratios_of(g, v), v, levels)
+        directions = self.rates(grouped.ratios_of(g, v), list(v), levels)
         torch._foreach_mul_(directions, self._gradients)
         expect = self._reading.expect
         numbers = {
@@ -279,7 +279,7 @@ class EagerBundle:
 
     # --- Without second evaluations --------------------------------------------------------------------
 
-    def _expected(self, before: Sequence[Tensor], directions: Sequence[Tensor]) -> Expected:
+    def _expected(self, before: list[Tensor], directions: list[Tensor]) -> Expected:
         """Let products of directions with the mean gradients come, where an lr needs them."""
         is_slowed = any(lr != 1 for lr in self._lrs())
         return self._reading.expect(grouped.products(before, directions) if is_slowed else [])
@@ -303,7 +303,7 @@ class EagerBundle:
         for part in self.parts:
             part.state.pop("decayed", None)
         if not any(shares):
-            return self._step(directed.values, distances, directed.extents)
+            return self._step(directed.values, list(distances), directed.extents)
         decayed = torch._foreach_mul(self._thetas(), list(shares))
         for part, value, share in zip(self.parts, decayed, shares, strict=True):
             if share > 0:
@@ -331,7 +331,7 @@ class EagerBundle:
     def _lrs(self) -> list[float]:
         return [float(part.group["lr"]) for part in self.parts]
 
-    def _extents(self, directions: Sequence[Tensor]) -> dict[str, Expected]:
+    def _extents(self, directions: list[Tensor]) -> dict[str, Expected]:
         """Let the numbers of an `Extent` be on their way."""
         is_decaying = any(decoupled_of(part.group) > 0 for part in self.parts)
         expect = self._reading.expect

@@ -10,7 +10,18 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["averaged", "norms", "products", "rates_from", "ratios_of", "sums_of_products", "widened"]
+from pesky.torch.passes.reading import Expected, Reading
+
+__all__ = [
+    "averaged",
+    "expected_squares",
+    "norms",
+    "products",
+    "rates_from",
+    "ratios_of",
+    "sums_of_products",
+    "widened",
+]
 
 Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 _NO_DOUBLE = ("mps",)  # devices that know no float64
@@ -22,6 +33,21 @@ def norms(tensors: Tensors, order: float) -> list[Tensor]:
         return []
     kind = None if tensors[0].device.type in _NO_DOUBLE else torch.float64
     return list(torch._foreach_norm(tensors, order, dtype=kind))
+
+
+def expected_squares(reading: Reading, tensors: Sequence[Tensor]) -> list[Expected]:
+    """Let sums of squares be on their way: of each tensor of the CPU, of others by type and device."""
+    found: list[Expected] = []
+    alike: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for one in tensors:
+        if one.is_cpu:
+            found.append(reading.expect([one.detach().double().square().sum()]))
+        elif one.numel() > 0:
+            alike.setdefault((one.dtype, one.device), []).append(one)
+    for members in alike.values():
+        lengths = torch.stack(norms(members, 2)).square()
+        found.append(reading.expect([lengths.sum()]))
+    return found
 
 
 def products(ones: Tensors, others: Tensors) -> list[Tensor]:

@@ -5,13 +5,16 @@ size of a step, its root mean square over a parameter group, stands for the rate
 """
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 
+import torch
 from torch import Tensor
 
+from pesky.torch.passes import grouped
 from pesky.torch.passes.bundle import Part, statistics_type
-from pesky.torch.passes.extent import set_finite
+from pesky.torch.passes.extent import Extent, set_finite, step_within
 from pesky.torch.passes.pieces import sum_of_squares
+from pesky.torch.passes.reading import Reading
 from pesky.torch.settings import decoupled_of
 from pesky.torch.step.direction import Direction, Leg
 
@@ -49,11 +52,15 @@ def shares_along(direction: Direction, scales: Sequence[float]) -> dict[Part, fl
 
 def copies_of(parts: Sequence[Part]) -> dict[Part, Tensor]:
     """Return those parameters that decay as they are, for `pull` to see what a step changes."""
-    return {
-        part: part.theta.detach().to(statistics_type(part.theta), copy=True)
-        for part in parts
-        if decoupled_of(part.group) > 0
-    }
+    decaying = [part for part in parts if decoupled_of(part.group) > 0]
+    if not decaying or decaying[0].theta.is_cpu:
+        return {
+            part: part.theta.detach().to(statistics_type(part.theta), copy=True) for part in decaying
+        }
+    thetas = [part.theta for part in decaying]
+    wide = grouped.widened(thetas, [part.state["mean_gradient"] for part in decaying])
+    copies = wide if wide[0] is not thetas[0] else torch._foreach_clone(wide)
+    return dict(zip(decaying, copies, strict=True))
 
 
 def pull(before: Mapping[Part, Tensor]) -> bool:
@@ -61,9 +68,42 @@ def pull(before: Mapping[Part, Tensor]) -> bool:
 
     Entries that would not be finite stay; return whether there are any.
     """
-    shares = _shares({part: sum_of_squares(part.theta - copy) for part, copy in before.items()})
-    held = [set_finite(part.theta, part.theta - share * before[part]) for part, share in shares.items()]
-    return any(held)
+    near = {part: copy for part, copy in before.items() if part.theta.is_cpu}
+    shares = _shares({part: sum_of_squares(part.theta - copy) for part, copy in near.items()})
+    held = [set_finite(part.theta, part.theta - share * near[part]) for part, share in shares.items()]
+    return _pull_elsewhere({part: copy for part, copy in before.items() if part not in near}) or any(
+        held
+    )
+
+
+def _pull_elsewhere(before: Mapping[Part, Tensor]) -> bool:
+    """Do as `pull` in grouped operations, after one wait for the sizes of steps."""
+    alike: dict[tuple[torch.dtype, torch.device], list[Part]] = {}
+    for part in before:
+        alike.setdefault((part.theta.dtype, part.theta.device), []).append(part)
+    reading = Reading()
+    sizes = []
+    for parts in alike.values():
+        copies = [before[part] for part in parts]
+        changes = torch._foreach_sub(grouped.widened([part.theta for part in parts], copies), copies)
+        reach = reading.expect(grouped.norms(copies, inf))
+        sizes.append((parts, reading.expect(grouped.norms(changes, 2)), reach))
+    powers = {
+        part: size * size
+        for parts, found, _ in sizes
+        for part, size in zip(parts, found.get(), strict=True)
+    }
+    shares = _shares(powers)
+    held = False
+    for parts, found, reaches in sizes:
+        copies = [before[part] for part in parts]
+        thetas = [part.theta for part in parts]
+        taken = [shares.get(part, 0.0) for part in parts]
+        # Where a step ended is at most its size away from where it began.
+        known = zip(reaches.get(), found.get(), strict=True)
+        extents = [Extent(reach, inf, reach + size) for reach, size in known]
+        held |= step_within(thetas, grouped.widened(thetas, copies), copies, taken, extents)
+    return held
 
 
 def _shares(powers: Mapping[Part, float]) -> dict[Part, float]:

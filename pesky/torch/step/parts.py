@@ -1,7 +1,7 @@
 """From parameters to parts of a step, to bundles of parts; and whether the step may be taken at all."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from pesky.torch.passes.rows import RowsBundle
 from pesky.torch.step.levels import NO_LEVEL, State, floor_of, has_level
 
 __all__ = [
+    "Bundles",
     "State",
     "begin_shared",
     "bundles_of",
@@ -29,6 +30,9 @@ __all__ = [
     "polyak_curvature",
     "unusable",
 ]
+
+
+Bundles: TypeAlias = list[Bundle | RowsBundle]
 
 
 def part_of(
@@ -194,9 +198,7 @@ def count(bundle: Bundle) -> None:
 # --- Bundles ------------------------------------------------------------------------------------------
 
 
-def bundles_of(
-    parts: Iterable[Part], init_batches: int, reading: Reading | None = None
-) -> list[Bundle | RowsBundle]:
+def bundles_of(parts: Iterable[Part], init_batches: int, reading: Reading | None = None) -> Bundles:
     """Put together what can be worked on together: one stage, kind of rate, type and device.
 
     What travels from devices to the host is read together with what that reading already expects.
