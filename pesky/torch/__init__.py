@@ -10,8 +10,8 @@ One `VSGD.minimize(closure)` goes through these stages, each a folder or a file:
 4. `stepping.py` and `step/` turn gradients and curvatures into a step: parameters become parts, parts
    that are alike become bundles (`parts.py`), and the form decides what is done with them: `paper.py`,
    Algorithm 1; `measuring.py`, the robust form on one page; `following.py`, without second evaluations;
-5. `passes/` does the arithmetic on bundles: compiled (`fused.py`, `kernels.py`), in torch operations
-   (`eager.py`), or row by row (`rows.py`);
+5. `passes/` does the arithmetic on bundles: compiled (`fused.py`, `kernels.py`), in grouped operations
+   of torch (`eager.py`), or row by row (`rows.py`);
 6. `progress.py` and `words.py` say what came of it, `explain.py` shows it when asked.
 
 The arithmetic itself is in `pesky.rule` (the paper), `pesky.direction` and `pesky.length` (the robust

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from pesky.torch import VSGD
-from tests.torch.loops import accuracy, batches, data, model
+from tests.torch.loops import DIALECTS, accuracy, batches, data, model
 
 # What these libraries warn of is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -154,7 +154,6 @@ def test_skorch():
         ("watch", "polyak"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:bbprop cannot walk", "ignore:the graph has no second derivatives")
 def test_a_compiled_model_has_the_source_that_its_docs_name(way, expected, dialect):
     net = model()
     compiled, loss_of = torch.compile(net, backend="aot_eager"), nn.CrossEntropyLoss()

@@ -71,9 +71,8 @@ def pull(before: Mapping[Part, Tensor]) -> bool:
     near = {part: copy for part, copy in before.items() if part.theta.is_cpu}
     shares = _shares({part: sum_of_squares(part.theta - copy) for part, copy in near.items()})
     held = [set_finite(part.theta, part.theta - share * near[part]) for part, share in shares.items()]
-    return _pull_elsewhere({part: copy for part, copy in before.items() if part not in near}) or any(
-        held
-    )
+    far = {part: copy for part, copy in before.items() if part not in near}
+    return _pull_elsewhere(far) or any(held)
 
 
 def _pull_elsewhere(before: Mapping[Part, Tensor]) -> bool:

@@ -25,6 +25,7 @@ from pesky.torch import stepping
 from pesky.torch.passes.bundle import Level
 from pesky.torch.step import alarm, direction, measuring
 from pesky.torch.step.collective import Collective
+from pesky.torch.step.direction import Leg
 from pesky.torch.stepping import SteppingOptimizer
 from tests.commands import assert_one_clear_line
 from tests.lab.toys import STEPS, TOY, some_row, toy_instance, toy_key, toy_loss, toy_table
@@ -137,7 +138,14 @@ def directions(*left_out):
             before[:] = [part.state["typical_square"] for batch in batches for part in batch.parts]
             direction = original(batches, buffer_of)
             # The step is taken in the buffers.
-            found[:] = [direction._replace(values=[value.clone() for value in direction.values])]
+            found[:] = [
+                direction._replace(
+                    legs=[
+                        Leg(bundle, directed._replace(values=[one.clone() for one in directed.values]))
+                        for bundle, directed in direction.legs
+                    ]
+                )
+            ]
             return direction
 
         with patch.object(measuring, "direction_of", noted):
