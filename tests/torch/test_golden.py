@@ -99,9 +99,9 @@ def test_passes_are_those_that_the_name_says(name, passes, monkeypatch):
     for kind in (FusedBundle, EagerBundle, RowsBundle):
         begin = kind.__init__
 
-        def noting(self, parts, kind=kind, begin=begin):
+        def noting(self, *given, kind=kind, begin=begin):
             used.add(kind)
-            begin(self, parts)
+            begin(self, *given)
 
         monkeypatch.setattr(kind, "__init__", noting)
     case = CASES[name]
