@@ -25,6 +25,7 @@ WHOLE_FILES = {
         "torch/curvature/test_finite.py",
         "torch/promise/test_interrupts.py",
         "torch/promise/test_promise.py",
+        "torch/test_devices.py",
         "torch/test_golden.py",
         "torch/test_matrix.py",
     ),

@@ -7,10 +7,10 @@ single numbers; what brings numbers to the host is a synchronisation.
 
 from collections import Counter
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("meta")
 
@@ -111,9 +111,34 @@ def fetched(tensor):
     return tensor.inner if isinstance(tensor, Elsewhere) else tensor
 
 
+def _tensors(args):
+    """Return the tensors among arguments, of which some are lists."""
+    found = []
+    for one in args:
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, list | tuple):
+            found += [each for each in one if isinstance(each, torch.Tensor)]
+    return found
+
+
+def _mapped(function, one):
+    """Apply a function to what is a tensor, or a list of some."""
+    if isinstance(one, list | tuple):
+        return type(one)(map(function, one))
+    return function(one)
+
+
+def _inner(one):
+    return one.inner if isinstance(one, Elsewhere) else one
+
+
+def _wrapped(one):
+    return Elsewhere(one) if isinstance(one, torch.Tensor) else one
+
+
 def _computed(function, args, kwargs):
-    flat = tree_flatten((args, kwargs))[0]
-    tensors = [one for one in flat if isinstance(one, torch.Tensor)]
+    tensors = _tensors((*args, *kwargs.values()))
     is_there = any(isinstance(one, Elsewhere) for one in tensors)
     to = kwargs.get("device")
     to = None if to is None else torch.device(to)
@@ -123,27 +148,32 @@ def _computed(function, args, kwargs):
     if name not in ("aten::_to_copy", "aten::copy_", "aten::_foreach_copy_"):
         strangers = [one for one in tensors if not isinstance(one, Elsewhere) and one.dim() > 0]
         assert not strangers, f"{name} got tensors of both devices"
-    inner_args, inner_kwargs = tree_map(_inner, (args, kwargs))
+    inner_args = [_mapped(_inner, one) for one in args]
+    inner_kwargs = {key: _mapped(_inner, one) for key, one in kwargs.items()}
     if to == DEVICE:
         inner_kwargs["device"] = torch.device("cpu")
     found = function(*inner_args, **inner_kwargs)
     if to is not None and to != DEVICE:
         return found
-    found = tree_map(lambda one: Elsewhere(one) if isinstance(one, torch.Tensor) else one, found)
+    found = _mapped(_wrapped, found)
     if not is_there:
         return found
     if name == "aten::copy_" and not isinstance(args[0], Elsewhere):
         return args[0]
+    if _gives_new(function):
+        return found
     return return_and_correct_aliasing(function, args, kwargs, found)
 
 
-def _inner(one):
-    return one.inner if isinstance(one, Elsewhere) else one
+@cache
+def _gives_new(function):
+    """Whether what an operation returns shares no memory with what it was given."""
+    return all(one.alias_info is None for one in function._schema.returns)
 
 
 def _is_wait(function, args, found):
     """Whether the host has to wait for the device."""
-    tensors = [one for one in tree_flatten(args)[0] if isinstance(one, torch.Tensor)]
+    tensors = _tensors(args)
     if not any(isinstance(one, Elsewhere) for one in tensors):
         return False
     name = function._schema.name.removeprefix("aten::")
@@ -151,6 +181,4 @@ def _is_wait(function, args, found):
         return not isinstance(args[0] if name == "copy_" else found, Elsewhere)
     if name == "index":
         return any(one.dtype in (torch.bool, torch.uint8) for one in tensors[1:])
-    return name in _WAITING or not any(
-        isinstance(one, torch.Tensor) or one is None for one in tree_flatten(found)[0] or [None]
-    )
+    return name in _WAITING or isinstance(found, bool | int | float)
