@@ -223,8 +223,8 @@ class EagerBundle:
         torch._foreach_sqrt_(curvatures)
         torch._foreach_div_(ratios, curvatures)
         tiny = torch.finfo(mean_squares[0].dtype).tiny
-        steepest = [0.0 if one.curvature**2 < tiny else 1 / one.curvature for one in levels]
-        torch._foreach_mul_(ratios, steepest)
+        bends = [one.curvature for one in levels]
+        torch._foreach_mul_(ratios, [0.0 if bend * bend < tiny else 1 / bend for bend in bends])
         return list(ratios)
 
     # --- One rate a tensor -----------------------------------------------------------------------------
