@@ -191,7 +191,7 @@ def test_what_has_never_had_a_gradient_does_not_move_without_the_noise_ratio():
 
 
 def test_a_step_in_which_all_collect_has_no_direction():
-    assert ablation._direction_by(ablation._flat, [], nothing_to_move) == ([], [], 0.0)
+    assert ablation._direction_by(ablation._flat, [], nothing_to_move) == ([], 0.0)
 
 
 def nothing_to_move(part):

@@ -68,7 +68,7 @@ class Line:
         return float(torch.tensor(self._loss(self.tried[-1])))
 
     def first_scale(self, slope):
-        return _Step(Direction([], [], slope), self, Collective(), self)._first_scale()
+        return _Step(Direction([], slope), self, Collective(), self)._first_scale()
 
 
 def test_a_first_probe_too_short_to_be_seen_goes_up():
