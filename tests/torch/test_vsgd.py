@@ -14,7 +14,7 @@ from tests.torch.loops import (
 )
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex32, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float8_e4m3fn])
 def test_parameters_of_other_types_are_refused_by_name(dtype):
     odd = torch.zeros(2, 3, dtype=dtype)
     named = [("first", nn.Parameter(torch.zeros(2))), ("odd.weight", odd)]
